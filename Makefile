@@ -1,0 +1,42 @@
+# The whole developer interface. `make demo` and `make test` set up everything they need.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+.PHONY: demo test check bench docs soak clean setup
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@command -v $(PYTHON) >/dev/null 2>&1 && py=$(PYTHON) || py=python3; $$py -m venv $(VENV)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pod-runtime needs Python 3.11 or newer: make demo PYTHON=/path/to/python3.11")'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[tokens,prices,test]'
+	@touch $(STAMP)
+
+# The main job, without a key: surveys about 200 files of the standard library through several context windows.
+demo: $(STAMP)
+	@$(BIN)/python benchmarks/demo.py
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+check: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[check]'
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+bench: $(STAMP)
+	@$(BIN)/python benchmarks/bench.py
+
+# Long fault runs: many random kills. Not part of `make test`.
+soak: $(STAMP)
+	@$(BIN)/python -m pytest tests/soak --override-ini testpaths=tests/soak
+
+docs: $(STAMP)
+	@$(BIN)/python -m pod.docs
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache build dist *.egg-info

@@ -1,0 +1,238 @@
+"""The compact worker's tools: seven when it starts from an overview, one declared tool when it continues the pod's
+prefix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio.to_thread
+from pydantic import BaseModel, ConfigDict, Field
+
+from compact_worker import prompt
+from compact_worker import session_log as session
+from compact_worker.clip import clip
+from compact_worker.draft import Draft
+from compact_worker.files import Files
+from compact_worker.material import PrefixItems
+from compact_worker.summary import Summary, SummaryRefused
+from worker.items import ToolOutput
+from worker.models.base import Family
+from worker.tools import Tool, ToolContext, ToolFault, tool
+
+WRITE_SUMMARY = "write_summary"
+"""The tool whose last valid text is the summary."""
+
+OWN_TOOLS = frozenset(
+    {
+        "search_session_log",
+        "read_session_items",
+        "read_file",
+        "mark_read_required",
+        "unmark",
+        "add_reference",
+        WRITE_SUMMARY,
+    }
+)
+"""Names of the tools of a worker that starts from an overview."""
+
+READ_LINES = 400
+"""Lines that `read_file` gives unless asked for more."""
+
+SHOWN_DROPPED = 3
+"""Dropped directives that a result quotes."""
+
+
+class Reread(BaseModel):
+    """Lines of a file to read again: `offset` is the first (from 1), `limit` how many; without it, to the end."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    offset: int = Field(default=1, ge=1)
+    limit: int | None = Field(default=None, ge=1)
+
+
+class Named(BaseModel):
+    """A file that it is enough to name, with the reason."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    reason: str = ""
+
+
+def declared_write_summary() -> Tool:
+    """The tool that a pod declares among its own, so that a compaction can continue its prefix byte for byte.
+
+    Outside a compaction it answers with an error and records nothing.
+    """
+
+    @tool(name=WRITE_SUMMARY, effect="read", prunable=False, resource="text")
+    def write_summary(
+        text: str, reread: list[Reread] | None = None, references: list[Named] | None = None
+    ) -> ToolOutput:
+        """Hands over the summary that an order of the runtime asks for. At any other time it does nothing.
+
+        Args:
+            text: the summary, with the sections that the order names
+            reread: lines of files to be put into the context again, as {path, offset, limit}
+            references: files that it is enough to name, as {path, reason}
+        """
+        raise ToolFault(prompt.OUTSIDE)
+
+    return write_summary
+
+
+def live_write_summary(declared: Tool, draft: Draft) -> Tool:
+    """The declared tool as it works inside a compaction: same name, description and schema."""
+
+    async def write(values: dict[str, Any], context: ToolContext) -> ToolOutput:
+        summary = await _write(draft, values["text"])
+        rereads: Sequence[Reread] = values.get("reread") or ()
+        references: Sequence[Named] = values.get("references") or ()
+        # A call brings the whole choice of files, so a second one replaces the first.
+        draft.forget_files()
+        refused: list[str] = []
+        for each in rereads:
+            try:
+                await draft.mark(each.path, each.offset, each.limit)
+            except ToolFault as e:
+                refused.append(str(e))
+        for each in references:
+            try:
+                await draft.refer(each.path, each.reason)
+            except ToolFault as e:
+                refused.append(str(e))
+        said = _recorded(summary, draft)
+        if not refused:
+            return ToolOutput.from_text(said)
+        lines = [
+            said,
+            "Refused, and left out unless you call again with the whole lists mended:",
+            *(f"- {line}" for line in refused),
+        ]
+        return ToolOutput(summary=said[:400], content="\n".join(lines))
+
+    return replace(declared, call=write)
+
+
+def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family) -> tuple[Tool, ...]:
+    """The seven tools of a worker that starts from an overview."""
+
+    @tool(name="search_session_log", prunable=True)
+    async def search_session_log(query: str, offset: int = 0, limit: int = session.HITS) -> ToolOutput:
+        """Finds items of the summarised part whose text holds a word or phrase (literal, case does not matter).
+
+        Args:
+            query: the text to look for
+            offset: how many hits to pass over
+            limit: how many hits to show, at most 50
+        """
+        return await anyio.to_thread.run_sync(session.search, log, query, offset, limit, family)
+
+    @tool(name="read_session_items", prunable=True)
+    async def read_session_items(offset: int, limit: int = 20, mode: session.Mode = "brief") -> ToolOutput:
+        """Reads items of the summarised part by number. An answer is bounded and says where to go on.
+
+        Args:
+            offset: number of the first item, from 1
+            limit: how many items, at most 80
+            mode: brief (messages, summaries of tool results) or full (tool content and arguments too)
+        """
+        return await anyio.to_thread.run_sync(session.read_items, log, offset, limit, mode, family)
+
+    @tool(name="read_file", prunable=True)
+    async def read_file(path: str, offset: int = 1, limit: int = READ_LINES) -> ToolOutput:
+        """Reads lines of a file as it is now.
+
+        Args:
+            path: the file
+            offset: number of the first line, from 1
+            limit: how many lines
+        """
+        found = await files.slice(path, offset, limit)
+        text = clip(found.text, tokens=session.MAX_TOKENS, size=session.MAX_BYTES, family=family)
+        last = found.last
+        if len(text) < len(found.text):
+            last = found.first + text.count("\n")
+            text += f"\n[cut in line {last}: ask for fewer lines]"
+        of = "" if found.total is None else f" of {found.total}"
+        return ToolOutput(summary=f"read_file {found.name} lines {found.first}-{last}{of}", content=text)
+
+    @tool(name="mark_read_required", resource="path")
+    async def mark_read_required(path: str, offset: int = 1, limit: int | None = None) -> ToolOutput:
+        """Marks lines of a file that the agent must have in view after the compaction; charged against a budget.
+
+        Args:
+            path: the file
+            offset: number of the first line, from 1
+            limit: how many lines; without it, to the end of the file
+        """
+        name, cost = await draft.mark(path, offset, limit)
+        ranges = ", ".join(f"{r.first}-{r.last}" for r in draft.marks[name])
+        return ToolOutput(
+            summary=f"marked {name} lines {ranges} ({cost:,} tokens); {draft.left:,} of {draft.budget:,} tokens left"
+        )
+
+    @tool(name="unmark", resource="path")
+    async def unmark(path: str) -> ToolOutput:
+        """Takes a file out: it is neither read again nor named, also where it was touched recently.
+
+        Args:
+            path: the file
+        """
+        name, known = await anyio.to_thread.run_sync(draft.unmark, path)
+        was = "taken out" if known else "will not be named"
+        return ToolOutput(summary=f"{name}: {was}; {draft.left:,} of {draft.budget:,} tokens left")
+
+    @tool(name="add_reference", resource="path")
+    async def add_reference(path: str, reason: str = "") -> ToolOutput:
+        """Names a file that the agent may want to read again, without its content.
+
+        Args:
+            path: the file
+            reason: why, in a few words
+        """
+        name = await draft.refer(path, reason)
+        marked = name in draft.marks
+        return ToolOutput(summary=f"{name} is marked to be read already" if marked else f"{name} will be named")
+
+    @tool(name=WRITE_SUMMARY, prunable=False, resource="text")
+    async def write_summary(text: str) -> ToolOutput:
+        """Hands over the summary. A later call replaces it; the last valid text counts.
+
+        Args:
+            text: the summary, with the sections that the order names
+        """
+        return ToolOutput.from_text(_recorded(await _write(draft, text), draft))
+
+    return (
+        search_session_log, read_session_items, read_file, mark_read_required, unmark, add_reference, write_summary
+    )  # fmt: skip
+
+
+async def _write(draft: Draft, text: str) -> Summary:
+    try:
+        return await anyio.to_thread.run_sync(partial(draft.write, text))
+    except SummaryRefused as e:
+        kept = "; the summary that was recorded before still counts" if draft.summary else ""
+        raise ToolFault(f"summary refused: {e}{kept}") from e
+
+
+def _recorded(summary: Summary, draft: Draft) -> str:
+    parts = [f"summary recorded: {summary.tokens:,} of at most {draft.rules.max_tokens:,} tokens"]
+    if summary.dropped:
+        shown = "; ".join(text[:60] for text in summary.dropped[:SHOWN_DROPPED])
+        parts.append(
+            f"dropped from User Directives, as no user message holds it word for word ({len(summary.dropped)}): {shown}"
+        )
+    if summary.moved:
+        parts.append(f"moved to Findings, as tools or files said it and not the user: {len(summary.moved)}")
+    if summary.excluded:
+        parts.append(f"lines about approvals or grants taken out: {summary.excluded}")
+    if summary.lost:
+        parts.append(f"entries of the previous summary that are gone: {', '.join(summary.lost[:20])}")
+    return ". ".join(parts)

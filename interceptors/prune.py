@@ -1,0 +1,340 @@
+"""Prune: old tool output leaves the view, rarely and in large pieces; the log keeps everything.
+
+The decision is `plan_prune`, a pure function of the view. What is pruned stays pruned in the segment (the history folds
+the entry), and a new prune happens only where what it saves *anew* is worth the prefix cache that it costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from interceptors.stubs import RENDERER, render_arguments, render_read_stub, render_stub
+from worker.budget import Budget
+from worker.estimate import estimate_item
+from worker.history import History
+from worker.interceptor import CONTINUE, Continue, Edit, Interceptor, RequestContext
+from worker.items import ContextItem, FileRange, Item, ToolCallItem, ToolResultItem
+from worker.models.base import Family, Reply
+from worker.records import Pruned, Record, ReplyRecord, ToolsChanged
+
+TRIGGER_SHARE = 0.6
+"""Above a trigger a prune is done only where it leads to this share of it; else compaction is the better step."""
+
+Reason: TypeAlias = Literal[
+    "min_savings", "cold_cache", "model_changed", "tools_changed", "new_segment", "trigger", "ceiling"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PruneSettings:
+    """What `[prune]` says. Tokens, but for `excerpt_chars`.
+
+    `pinned` gives the ids of items that are never pruned, asked at each request.
+    """
+
+    enabled: bool = True
+    protected_tokens: int = 8_000
+    min_savings: int | Literal["auto"] = "auto"
+    min_savings_floor: int = 4_096
+    excerpt_chars: int = 200
+    supersede_in_tail: bool = False
+    prune_arguments: bool = False
+    pinned: Callable[[], frozenset[str]] = frozenset
+
+    @property
+    def savings(self) -> int:
+        """What a prune must save, more than this, at an ordinary moment.
+
+        `auto` is the larger of floor and protected tokens: savings of at least the tail that stays are what paid in
+        recorded sessions.
+        """
+        if self.min_savings == "auto":
+            return max(self.min_savings_floor, self.protected_tokens)
+        return self.min_savings
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What a prune would do: replacements by item id, in order of the view, and estimated tokens.
+
+    `tail_tokens` is what stands in the view from the first change on, which the provider must read anew. `superseded`
+    says that only reads are taken whose file was read or written again since.
+    """
+
+    replacements: Mapping[str, Item]
+    tokens_saved: int
+    tail_tokens: int
+    first_changed: int
+    superseded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """A replacement and its tokens."""
+
+    item: Item
+    tokens: int
+
+
+StubCache: TypeAlias = dict[tuple[str, Family], Stub]
+"""Rendered stubs, kept between requests so that a view that is not yet worth a prune costs little."""
+
+
+def protected_from(
+    tokens: Sequence[int], newest_batch: int, protected_tokens: int, *, unanswered: int = 0
+) -> tuple[int, int]:
+    """Two places in the view: where the protected tail starts, and where that starts which is never touched.
+
+    The tail is walked back from the end until `protected_tokens` are passed; the crossing item belongs to it. Never
+    touched are the newest batch (the last reply and its results) and what the model has not answered yet.
+    """
+    never = min(newest_batch, unanswered or newest_batch)
+    at, passed = len(tokens), 0
+    while at > 0 and passed <= protected_tokens:
+        at -= 1
+        passed += tokens[at]
+    return min(at, never), never
+
+
+def superseded_reads(view: Sequence[Item]) -> frozenset[int]:
+    """Places of reads that say nothing more: a later read in the view covers the same lines of the unchanged file, or
+    the file was written later."""
+    written: set[str] = set()
+    later: dict[str, list[FileRange]] = {}
+    found: set[int] = set()
+    for at in range(len(view) - 1, -1, -1):
+        item = view[at]
+        if isinstance(item, ContextItem):
+            if item.kind == "auto_read" and item.path in written:
+                found.add(at)
+            continue
+        if not isinstance(item, ToolResultItem) or item.status != "ok":
+            continue
+        if (read := item.reads) is not None:
+            if read.path in written or any(_covers(other, read) for other in later.get(read.path, ())):
+                found.add(at)
+            elif not item.pruned and item.artifact is None:
+                later.setdefault(read.path, []).append(read)
+        if item.writes is not None:
+            written.add(item.writes.path)
+    return frozenset(found)
+
+
+def _covers(later: FileRange, earlier: FileRange) -> bool:
+    same = later.sha256 == earlier.sha256
+    return same and later.first <= earlier.first and earlier.last <= later.last
+
+
+def plan_prune(
+    view: Sequence[Item],
+    tokens: Sequence[int],
+    newest_batch: int,
+    settings: PruneSettings,
+    *,
+    unanswered: int = 0,
+    exceed: int | None = None,
+    arguments: bool = False,
+    pinned: frozenset[str] = frozenset(),
+    family: Family = "unknown",
+    stubs: StubCache | None = None,
+) -> PrunePlan | None:
+    """What to prune now, or None where it would not save more than `exceed` tokens (by default what the settings ask).
+
+    `tokens` holds the estimate of each item of the view, `newest_batch` and `unanswered` are those of the history.
+    Superseded reads go alone where they save enough; else everything behind the protected tail goes in one step. Items
+    without content are passed over, so planning the outcome again gives None.
+    """
+    exceed = settings.savings if exceed is None else exceed
+    tail, never = protected_from(tokens, newest_batch, settings.protected_tokens, unanswered=unanswered)
+    reach = never if settings.supersede_in_tail else tail
+    old = [at for at in range(reach) if _prunable(view[at], arguments) and view[at].id not in pinned]
+    if sum(tokens[at] for at in old) <= exceed:
+        return None
+    stale = superseded_reads(view)
+    cache: StubCache = {} if stubs is None else stubs
+    gains = {at: gain for at in old if (gain := tokens[at] - _stub(view[at], settings, family, cache).tokens) > 0}
+    for only_stale in (True, False):
+        chosen = [at for at in gains if at in stale or (at < tail and not only_stale)]
+        saved = sum(gains[at] for at in chosen)
+        if chosen and saved > exceed:
+            return PrunePlan(
+                replacements={view[at].id: _stub(view[at], settings, family, cache).item for at in chosen},
+                tokens_saved=saved,
+                tail_tokens=sum(tokens[chosen[0] :]),
+                first_changed=chosen[0],
+                superseded=only_stale,
+            )
+    return None
+
+
+def _prunable(item: Item, arguments: bool) -> bool:
+    match item:
+        case ToolResultItem():
+            return item.prunable and not item.pruned and (item.content is not None or bool(item.images))
+        case ContextItem():
+            return item.kind == "auto_read" and not item.pruned
+        case ToolCallItem():
+            return arguments
+        case _:
+            return False
+
+
+def _stub(item: Item, settings: PruneSettings, family: Family, cache: StubCache) -> Stub:
+    key = (item.id, family)
+    if key not in cache:
+        replacement: Item = item
+        if isinstance(item, ToolResultItem):
+            replacement = render_stub(item, settings.excerpt_chars)
+        elif isinstance(item, ContextItem):
+            replacement = render_read_stub(item)
+        elif isinstance(item, ToolCallItem):
+            replacement = render_arguments(item)
+        cache[key] = Stub(replacement, estimate_item(replacement, family))
+    return cache[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What decides how much a prune must save now. Tokens; `trigger` is the lowest set one, `free` why the cache is
+    lost anyway.
+
+    `bound` says that reasoning is bound to the prefix, so that an edit of it costs the reasoning too (facts, providers
+    2.6). `factor` turns estimated tokens into tokens of the occupancy.
+    """
+
+    occupancy: int
+    available: int
+    trigger: int | None = None
+    free: Reason | None = None
+    bound: bool = False
+    factor: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A prune must save more than `exceed` estimated tokens; `reason` goes on record."""
+
+    exceed: int
+    reason: Reason
+
+
+def demand(moment: Moment, settings: PruneSettings) -> Demand | None:
+    """How much a prune must save at this moment; None where none may be done.
+
+    Above the trigger it must lead to 60 % of the trigger, else compaction takes over; above the ceiling, where no
+    trigger is set, under the ceiling. At a free moment the floor is enough.
+    """
+    over_ceiling = moment.occupancy > moment.available
+    if moment.bound and moment.free is None and not over_ceiling:
+        return None
+    trigger = None if moment.trigger is None else min(moment.trigger, moment.available)
+    if trigger is not None and moment.occupancy > trigger:
+        return Demand(_needed(moment, int(TRIGGER_SHARE * trigger)) - 1, "trigger")
+    if over_ceiling:
+        return Demand(_needed(moment, moment.available) - 1, "ceiling")
+    if moment.free is not None:
+        return Demand(min(settings.min_savings_floor, settings.savings), moment.free)
+    return Demand(settings.savings, "min_savings")
+
+
+def _needed(moment: Moment, target: int) -> int:
+    return math.ceil((moment.occupancy - target) / moment.factor)
+
+
+@dataclass(slots=True)
+class _Cache:
+    """What is known of the provider's prefix cache in this segment."""
+
+    model: str | None = None
+    tools_changed: bool = False
+    last_reply: float | None = None
+
+
+@dataclass(eq=False)
+class Prune(Interceptor):
+    """Prunes before a request, where it pays.
+
+    `trigger` gives the lowest set trigger in tokens for a budget. `last_reply` gives when the last reply came (UTC
+    seconds, 0 or None where none is known), so that a cold cache is seen after a restart too.
+    """
+
+    settings: PruneSettings = field(default_factory=PruneSettings)
+    trigger: Callable[[Budget], int | None] | None = None
+    last_reply: Callable[[], float | None] | None = None
+    _cache: _Cache = field(default_factory=_Cache, init=False, repr=False)
+    _stubs: StubCache = field(default_factory=dict[tuple[str, Family], Stub], init=False, repr=False)
+    _history: History | None = field(default=None, init=False, repr=False)
+
+    async def before_request(self, ctx: RequestContext) -> Continue | Edit:
+        """An `Edit` with a `Pruned` record, or nothing. Never waits."""
+        if not self.settings.enabled:
+            return CONTINUE
+        if self._history is not None and self._history is not ctx.history:
+            self._cache = _Cache()
+            self._stubs.clear()
+        self._history = ctx.history
+        wanted = demand(self._moment(ctx), self.settings)
+        history = ctx.history
+        if wanted is None or history.total <= wanted.exceed:
+            return CONTINUE
+        plan = plan_prune(
+            history.view,
+            history.tokens,
+            history.newest_batch,
+            self.settings,
+            unanswered=history.unanswered,
+            exceed=wanted.exceed,
+            arguments=self.settings.prune_arguments and ctx.capabilities.history_binding == "none",
+            pinned=self.settings.pinned(),
+            family=history.family,
+            stubs=self._stubs,
+        )
+        if plan is None:
+            return CONTINUE
+        self._stubs.clear()
+        record = Pruned(
+            items=tuple(plan.replacements.values()),
+            renderer=RENDERER,
+            tokens_saved=plan.tokens_saved,
+            tokens_before=ctx.occupancy.tokens,
+            tail_tokens=plan.tail_tokens,
+            min_savings=wanted.exceed,
+            reason=f"{wanted.reason}, superseded reads only" if plan.superseded else wanted.reason,
+            first_changed=plan.first_changed,
+        )
+        return Edit(plan.replacements, record=record, reason=wanted.reason)
+
+    async def after_request(self, ctx: RequestContext, reply: Reply) -> None:
+        """Remembers when the cache was last used."""
+        self._cache.last_reply = ctx.wall
+
+    def observe(self, record: Record) -> None:
+        """Follows which model last read the prefix, and whether the schemas are still those it read."""
+        if isinstance(record, ReplyRecord):
+            self._cache.model = record.model
+            self._cache.tools_changed = False
+        elif isinstance(record, ToolsChanged):
+            self._cache.tools_changed = True
+
+    def _moment(self, ctx: RequestContext) -> Moment:
+        return Moment(
+            occupancy=ctx.occupancy.tokens,
+            available=ctx.budget.available,
+            trigger=self.trigger(ctx.budget) if self.trigger else None,
+            free=self._free(ctx),
+            bound=ctx.capabilities.history_binding != "none",
+            factor=min(ctx.history.calibration.factor(ctx.model), 1.0),
+        )
+
+    def _free(self, ctx: RequestContext) -> Reason | None:
+        if self._cache.model is None:
+            return "new_segment"
+        if self._cache.model != ctx.model:
+            return "model_changed"
+        if self._cache.tools_changed:
+            return "tools_changed"
+        last = self._cache.last_reply or (self.last_reply() if self.last_reply else None)
+        return "cold_cache" if last and ctx.wall - last > ctx.capabilities.cache_ttl else None

@@ -1,0 +1,94 @@
+"""Hands events to readers. A slow reader never blocks a run, and a failing one never fails it."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import anyio
+
+from pod.events import Event
+
+BUFFER = 2_000
+"""Events kept for a reader that lags; above it, passing events go first, then the reader is told to read the log."""
+
+_PASSING = frozenset({"text.delta", "request.started", "compaction.progress"})
+logger = logging.getLogger("pod.events")
+
+
+@dataclass
+class Subscription:
+    """One reader. Iterate it; `lagging_from` is the number of the first event that it missed and can read from the log."""
+
+    buffer: deque[Event] = field(default_factory=deque[Event])
+    lagging_from: int | None = None
+    closed: bool = False
+    _wake: anyio.Event = field(default_factory=anyio.Event)
+
+    def offer(self, event: Event) -> None:
+        """Gives an event, without waiting."""
+        if self.closed:
+            return
+        if len(self.buffer) >= BUFFER:
+            if event.type in _PASSING:
+                return
+            kept = [e for e in self.buffer if e.type not in _PASSING]
+            self.buffer = deque(kept)
+            if len(kept) >= BUFFER:
+                self.lagging_from = self.lagging_from or event.seq
+                return
+        if self.lagging_from is not None:
+            return
+        self.buffer.append(event)
+        self._wake.set()
+
+    def close(self) -> None:
+        """No more events; what is buffered is still read."""
+        self.closed = True
+        self._wake.set()
+
+    async def next(self) -> Event | None:
+        """The next event; None at the end. Cancelled, no event is lost."""
+        while True:
+            if self.buffer:
+                return self.buffer.popleft()
+            if self.closed or self.lagging_from is not None:
+                return None
+            self._wake = anyio.Event()
+            await self._wake.wait()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while (event := await self.next()) is not None:
+            yield event
+
+
+@dataclass
+class Bus:
+    """All readers of a pod. `observers` are plain callables; one that raises is logged and goes on being called (case B164)."""
+
+    subscriptions: list[Subscription] = field(default_factory=list[Subscription])
+    observers: list[Callable[[Event], object]] = field(default_factory=list[Callable[[Event], object]])
+
+    def publish(self, event: Event) -> None:
+        """Gives an event to everyone."""
+        for subscription in self.subscriptions:
+            subscription.offer(event)
+        for observer in self.observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.exception("an observer failed on %s", event.type)
+
+    def subscribe(self) -> Subscription:
+        """A new reader, from now on."""
+        subscription = Subscription()
+        self.subscriptions.append(subscription)
+        return subscription
+
+    def leave(self, subscription: Subscription) -> None:
+        """A reader goes."""
+        subscription.close()
+        if subscription in self.subscriptions:
+            self.subscriptions.remove(subscription)

@@ -1,0 +1,86 @@
+"""What crosses a segment boundary as data, written by code: never left to a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from worker.history import Counters
+from worker.occupancy import Calibration
+
+
+class Totals(BaseModel):
+    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model."""
+
+    model_config = ConfigDict(frozen=True)
+
+    requests: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced: int = 0
+    segments: int = 1
+    compactions: int = 0
+    prunes: int = 0
+    by: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
+
+
+class BreakerState(BaseModel):
+    """Failures of the compact worker in a row, and until when (UTC seconds) its rungs are skipped."""
+
+    model_config = ConfigDict(frozen=True)
+
+    failures: int = 0
+    open_until: float | None = None
+
+
+class Grant(BaseModel):
+    """What a human allowed for the rest of a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    effect: str
+    by: str = ""
+
+
+class OpenRun(BaseModel):
+    """A run that goes on in the new segment: its id, when it began (UTC seconds), its counters and the guards' state."""
+
+    model_config = ConfigDict(frozen=True)
+
+    run: str
+    started: float
+    counters: Counters = Counters()
+    guards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    instructions: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class Carry(BaseModel):
+    """The typed state of a session at a segment boundary.
+
+    `seen` maps each file to the hash of its content that the model last saw; `recent` lists touched files, newest last; `state` is
+    the tools' own (tasks, processes); `inbox` the last command ids, so that one taken twice is known; `first_input` and `run_inputs` name
+    the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    totals: Totals = Totals()
+    windows: dict[str, int] = Field(default_factory=dict[str, int])
+    calibration: Calibration = Calibration()
+    breaker: BreakerState = BreakerState()
+    pins: tuple[str, ...] = ()
+    seen: dict[str, str] = Field(default_factory=dict[str, str])
+    recent: tuple[str, ...] = ()
+    state: dict[str, Any] = Field(default_factory=dict[str, Any])
+    inbox: tuple[str, ...] = ()
+    manifest: str = ""
+    last_reply_at: float = 0.0
+    failed_at_tokens: int = 0
+    summary: str | None = None
+    first_input: str | None = None
+    run_inputs: tuple[str, ...] = ()
+    omitted_words: int = 0

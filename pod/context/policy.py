@@ -1,0 +1,90 @@
+"""The contract of a context policy: a pure plan, then its execution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from pod.context.cut import Cut, find_cut
+from pod.state import PodState
+from worker.items import ContextItem
+from worker.occupancy import Occupancy
+
+Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand"]
+
+GROWTH = 1.1
+"""After a failed attempt between runs, the next comes only after this growth."""
+
+BREAKER_FAILURES = 3
+"""Failures of the compact worker in a row that open the circuit breaker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The tokens that decide: `lowest` trigger (or what is available), and what a result must lie under to be accepted."""
+
+    available: int
+    lowest: int
+    target: int
+
+    @classmethod
+    def of(cls, available: int, triggers: list[int]) -> Limits:
+        """`target` is half the lowest trigger; without a trigger, half of what is available."""
+        lowest = min([*triggers, available])
+        return cls(available, lowest, lowest // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a compaction would do. `reason` says why nothing can be done, where `possible` is False."""
+
+    possible: bool
+    reason: str
+    trigger: Trigger
+    before: Occupancy
+    limits: Limits
+    cut: Cut
+    summarised_items: int
+    summarised_tokens: int
+    retained_items: int
+    retained_tokens: int
+    expected: int
+
+    def accepts(self, after: int) -> bool:
+        """Whether a new segment of this occupancy counts as a success: under the target and a tenth below before."""
+        return after < self.limits.target and after <= int(self.before.tokens * 0.9)
+
+
+def make_plan(
+    state: PodState, before: Occupancy, limits: Limits, trigger: Trigger, *, retained: int, summary_max: int, pinned: int = 0
+) -> Plan:
+    """The plan for a state: where the cut is, what is summarised, what size is expected. Pure; serves a dry run as well."""
+    history = state.history
+    cut = find_cut(
+        history.view,
+        history.tokens,
+        min(retained, limits.target),
+        unanswered=history.unanswered,
+        newest_batch=history.newest_batch if state.replies else 0,
+    )
+    old = [item for item in history.view[: cut.at] if not isinstance(item, ContextItem)]
+    summarised = sum(history.tokens[: cut.at])
+    expected = before.overhead + cut.tokens + summary_max + pinned
+    reason = ""
+    if history.unresolved:
+        reason = "a call is open: compaction waits for a settled point"
+    elif not old:
+        reason = "there is nothing to compact: all that could be summarised is already a summary or must stay"
+    return Plan(
+        possible=not reason,
+        reason=reason,
+        trigger=trigger,
+        before=before,
+        limits=limits,
+        cut=cut,
+        summarised_items=cut.at,
+        summarised_tokens=summarised,
+        retained_items=len(history.view) - cut.at,
+        retained_tokens=cut.tokens,
+        expected=expected,
+    )

@@ -1,0 +1,87 @@
+"""What a pod raises. Every error names the thing, the place and the way out, and carries its exit code.
+
+    PodError                        exit 1
+    ├── UsageProblem                exit 2   a wrong name, path or argument
+    │   ├── PodNotFound                      no pod of this name
+    │   ├── PodExists                        the name is taken
+    │   └── NotSettled                       the operation needs a settled point (open calls, a running pod)
+    ├── PodBusy                     exit 75  another process writes to this pod
+    ├── StoreError                  exit 1   a write or sync failed; state on disk is whole, the run stops
+    ├── LogDamaged                  exit 1   damage before a valid entry: `pod doctor --repair`
+    ├── NewerFormat                 exit 2   written by a newer version
+    └── RunEnded                    exit by its result: raised by `RunResult.raise_for_status()`
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+class PodError(Exception):
+    """Base of the pod's errors."""
+
+    exit_code = 1
+
+
+class UsageProblem(PodError):
+    """A wrong name, path or argument; nothing was touched."""
+
+    exit_code = 2
+
+
+class PodNotFound(UsageProblem):
+    """There is no pod of this name."""
+
+
+class PodExists(UsageProblem):
+    """The name is taken by another pod."""
+
+
+class NotSettled(UsageProblem):
+    """The operation needs a settled point: no open call, no running writer."""
+
+
+class PodBusy(PodError):
+    """Another process writes to this pod. `owner` says who and since when."""
+
+    exit_code = 75
+
+    def __init__(self, name: str, owner: dict[str, Any]) -> None:
+        self.name = name
+        self.owner = owner
+        who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')} since {owner.get('since', '?')}"
+        super().__init__(
+            f"pod {name!r} is in use by {who}. Wait for it (--wait), stop it (pod stop {name}), or send to it (pod send {name})."
+        )
+
+
+class StoreError(PodError):
+    """A write or sync of the log failed. What was acknowledged before is on disk; after the cause is gone the pod resumes."""
+
+    def __init__(self, path: Path, what: str, cause: OSError) -> None:
+        self.path = path
+        self.cause = cause
+        super().__init__(
+            f"{path}: {what} failed: {cause.strerror or cause}. Nothing recorded before is lost; "
+            "remove the cause (free space, permissions) and resume the pod."
+        )
+
+
+class LogDamaged(PodError):
+    """A log is damaged before a valid entry. A run refuses; showing skips the damage and says so."""
+
+    def __init__(self, path: Path, line: int, offset: int, reason: str) -> None:
+        self.path, self.line, self.offset, self.reason = path, line, offset, reason
+        super().__init__(
+            f"{path}:{line} (byte {offset}): damaged entry: {reason}. `pod doctor --repair` puts the damage aside."
+        )
+
+
+class NewerFormat(PodError):
+    """The pod was written by a newer version of the runtime."""
+
+    exit_code = 2
+
+    def __init__(self, path: Path, found: object, known: int) -> None:
+        super().__init__(f"{path}: format {found} is newer than this version reads ({known}). Update pod-runtime to open it.")

@@ -1,0 +1,410 @@
+"""Events: one stream for the terminal, embedders and machines. Most are entries of the log, told again the same way later.
+
+`seq` is the number of the log entry that an event tells of; it never falls. Events that pass (`text.delta`, `request.started`) carry the number
+of the last entry before them and are not told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
+from pod.log import entries as e
+from pod.log.lines import Line
+from worker import records as w
+from worker.items import AssistantItem, ToolCallItem
+from worker.records import Record
+
+SCHEMA = 1
+"""Version of the events' schema, told in `init`."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    seq: int = 0
+    at: str = ""
+
+
+class Init(_Event):
+    """The first event of a stream: what runs."""
+
+    type: Literal["init"] = "init"
+    schema_version: int = SCHEMA
+    pod: str
+    session: str
+    segment: str
+    manifest: str = ""
+    model: str
+    window: int
+    window_source: str
+    available: int
+    triggers: dict[str, int | None] = Field(default_factory=dict[str, int | None])
+
+
+class InputReceived(_Event):
+    """A user message was stored."""
+
+    type: Literal["input.received"] = "input.received"
+    id: str
+    text: str
+
+
+class RunStarted(_Event):
+    """A run began."""
+
+    type: Literal["run.started"] = "run.started"
+    run: str
+
+
+class RunYielded(_Event):
+    """The worker left its loop; the run stays open (a compaction follows, or a human is asked)."""
+
+    type: Literal["run.yielded"] = "run.yielded"
+    run: str
+    reason: str
+    detail: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class RunEnded(_Event):
+    """A run is over."""
+
+    type: Literal["run.ended"] = "run.ended"
+    run: str
+    status: str
+
+
+class RequestStarted(_Event):
+    """A request is about to leave. Tokens are the occupancy, `ceiling` what is available. Not told again."""
+
+    type: Literal["request.started"] = "request.started"
+    model: str
+    request: int
+    tokens: int
+    provenance: str
+    ceiling: int
+    trigger: int | None = None
+
+
+class CallMade(BaseModel):
+    """A call in a reply."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class RequestCompleted(_Event):
+    """A reply is on record. `input_tokens` is None where the provider reported nothing."""
+
+    type: Literal["request.completed"] = "request.completed"
+    model: str
+    text: str
+    calls: tuple[CallMade, ...] = ()
+    stop: str
+    input_tokens: int | None
+    cached_tokens: int
+    output_tokens: int
+    estimate: int
+    provenance: str
+    cost_usd: float | None
+    attempts: int
+    seconds: float
+
+
+class TextDelta(_Event):
+    """A piece of text while it streams; state only once `request.completed` holds it. Not told again."""
+
+    type: Literal["text.delta"] = "text.delta"
+    text: str
+
+
+class ToolStarted(_Event):
+    """A call is about to run."""
+
+    type: Literal["tool.started"] = "tool.started"
+    call_id: str
+
+
+class ToolCompleted(_Event):
+    """A call has its result."""
+
+    type: Literal["tool.completed"] = "tool.completed"
+    call_id: str
+    name: str
+    status: str
+    summary: str
+    seconds: float
+
+
+class ContextPruned(_Event):
+    """Old tool output was taken out of the view. Estimated tokens."""
+
+    type: Literal["context.pruned"] = "context.pruned"
+    results: int
+    tokens_saved: int
+    tokens_before: int
+    reason: str
+
+
+class ContextAdded(_Event):
+    """The runtime put items into the view."""
+
+    type: Literal["context.added"] = "context.added"
+    by: str
+    kinds: tuple[str, ...]
+
+
+class WindowLearned(_Event):
+    """A refusal taught the model's real window."""
+
+    type: Literal["context.window_learned"] = "context.window_learned"
+    model: str
+    window: int
+    source: str
+
+
+class CompactionStarted(_Event):
+    """A compaction begins."""
+
+    type: Literal["compaction.started"] = "compaction.started"
+    compaction: str
+    trigger: str
+    tokens: int
+    items: int
+
+
+class CompactionRung(_Event):
+    """A rung of the ladder: tried, done, failed or skipped."""
+
+    type: Literal["compaction.rung"] = "compaction.rung"
+    compaction: str
+    rung: str
+    state: str
+    reason: str = ""
+    figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CompactionProgress(_Event):
+    """The compact worker at work. Not told again."""
+
+    type: Literal["compaction.progress"] = "compaction.progress"
+    compaction: str
+    stage: str
+    figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CompactionCompleted(_Event):
+    """A compaction ended in a new segment. Tokens are occupancies."""
+
+    type: Literal["compaction.completed"] = "compaction.completed"
+    compaction: str
+    rung: str
+    trigger: str
+    before: int
+    after: int
+    notes: tuple[str, ...] = ()
+
+
+class CompactionFailed(_Event):
+    """A compaction came to nothing; the segment stays."""
+
+    type: Literal["compaction.failed"] = "compaction.failed"
+    compaction: str
+    reason: str
+    mandatory: bool
+
+
+class SegmentStarted(_Event):
+    """A segment began."""
+
+    type: Literal["segment.started"] = "segment.started"
+    segment: str
+    lineage: str
+    from_segment: str | None = None
+    items: int = 0
+
+
+class SegmentVerified(_Event):
+    """The provider's first report in a new segment against what was accepted."""
+
+    type: Literal["segment.verified"] = "segment.verified"
+    reported: int
+    estimated: int
+    accepted: bool
+
+
+class Retrying(_Event):
+    """A request is sent again after `wait` seconds."""
+
+    type: Literal["retry"] = "retry"
+    error: str
+    message: str
+    attempt: int
+    max_attempts: int
+    wait: float
+    model: str
+
+
+class ModelSwitched(_Event):
+    """A fallback model takes over, or was passed over."""
+
+    type: Literal["model.switched"] = "model.switched"
+    from_model: str
+    to_model: str
+    reason: str
+    skipped: bool
+
+
+class Warning_(_Event):
+    """Something a human should know; the run goes on."""
+
+    type: Literal["warning"] = "warning"
+    code: str
+    message: str
+    figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class ApprovalAskedEvent(_Event):
+    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`."""
+
+    type: Literal["approval.asked"] = "approval.asked"
+    id: str
+    call_id: str
+    tool: str
+    summary: str
+    diff: str | None = None
+
+
+class ApprovalAnsweredEvent(_Event):
+    """A human answered."""
+
+    type: Literal["approval.answered"] = "approval.answered"
+    id: str
+    approved: bool
+    by: str = ""
+
+
+class PermissionDeniedEvent(_Event):
+    """A call was refused by a rule, the profile or a human."""
+
+    type: Literal["permission.denied"] = "permission.denied"
+    call_id: str
+    tool: str
+    reason: str
+
+
+class OrphanKilled(_Event):
+    """A process that a killed runtime had left behind was ended."""
+
+    type: Literal["process.orphan_killed"] = "process.orphan_killed"
+    call_id: str
+    pids: tuple[int, ...]
+
+
+class LogRepaired(_Event):
+    """A torn tail was cut off, or damage put aside."""
+
+    type: Literal["log.repaired"] = "log.repaired"
+    offset: int
+    length: int
+    reason: str
+
+
+class Result(_Event):
+    """The last event of a run's stream: the whole result."""
+
+    type: Literal["result"] = "result"
+    result: dict[str, Any]
+
+
+Event: TypeAlias = Annotated[
+    Init | InputReceived | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
+    | ToolCompleted | ContextPruned | ContextAdded | WindowLearned | CompactionStarted | CompactionRung | CompactionProgress
+    | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
+    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
+    Field(discriminator="type"),
+]  # fmt: skip
+event_adapter: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+def _reply(r: w.ReplyRecord) -> _Event:
+    return RequestCompleted(
+        model=r.model,
+        text="".join(i.text for i in r.items if isinstance(i, AssistantItem)),
+        calls=tuple(
+            CallMade(call_id=i.call_id, name=i.name, arguments=i.arguments) for i in r.items if isinstance(i, ToolCallItem)
+        ),
+        stop=r.stop,
+        input_tokens=r.usage.input_tokens,
+        cached_tokens=r.usage.cached_tokens,
+        output_tokens=r.usage.output_tokens,
+        estimate=r.estimate,
+        provenance=r.provenance,
+        cost_usd=r.cost_usd,
+        attempts=r.attempts,
+        seconds=r.seconds,
+    )
+
+
+_MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
+    w.Input: lambda r: InputReceived(id=r.item.id, text=r.item.text),
+    w.ReplyRecord: _reply,
+    w.ToolStarted: lambda r: ToolStarted(call_id=r.call_id),
+    w.ToolResult: lambda r: ToolCompleted(
+        call_id=r.item.call_id, name=r.item.name, status=r.item.status, summary=r.item.summary, seconds=r.seconds
+    ),
+    w.Pruned: lambda r: ContextPruned(
+        results=len(r.items), tokens_saved=r.tokens_saved, tokens_before=r.tokens_before, reason=r.reason
+    ),
+    w.ContextAdded: lambda r: ContextAdded(by=r.by, kinds=tuple(getattr(i, "kind", i.type) for i in r.items)),
+    w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source),
+    w.Retry: lambda r: Retrying(
+        error=r.error, message=r.message, attempt=r.attempt, max_attempts=r.max_attempts, wait=r.wait, model=r.model
+    ),
+    w.ModelSwitched: lambda r: ModelSwitched(
+        from_model=r.from_model, to_model=r.to_model, reason=r.reason, skipped=r.skipped
+    ),
+    w.Warned: lambda r: Warning_(code=r.code, message=r.message, figures=r.figures),
+    e.RunStarted: lambda r: RunStarted(run=r.run),
+    e.YieldedEntry: lambda r: RunYielded(run=r.run, reason=r.reason, detail=r.detail),
+    e.RunEndedEntry: lambda r: RunEnded(run=r.run, status=r.status),
+    e.CompactionStarted: lambda r: CompactionStarted(
+        compaction=r.compaction, trigger=r.trigger, tokens=r.tokens, items=r.items
+    ),
+    e.CompactionRung: lambda r: CompactionRung(
+        compaction=r.compaction, rung=r.rung, state=r.state, reason=r.reason, figures=r.figures
+    ),
+    e.CompactionCompleted: lambda r: CompactionCompleted(
+        compaction=r.compaction, rung=r.rung, trigger=r.trigger, before=r.before, after=r.after, notes=r.notes
+    ),
+    e.CompactionFailed: lambda r: CompactionFailed(compaction=r.compaction, reason=r.reason, mandatory=r.mandatory),
+    e.CompactionInterrupted: lambda r: CompactionFailed(
+        compaction=r.compaction, reason="interrupted: the process ended", mandatory=False
+    ),
+    e.SegmentStarted: lambda r: SegmentStarted(
+        segment=r.segment, lineage=r.lineage.kind_, from_segment=r.lineage.segment, items=len(r.items)
+    ),
+    e.Verified: lambda r: SegmentVerified(reported=r.reported, estimated=r.estimated, accepted=r.accepted),
+    e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
+    e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),
+    ApprovalAsked: lambda r: ApprovalAskedEvent(
+        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, diff=getattr(r, "diff", None)
+    ),
+    ApprovalAnswered: lambda r: ApprovalAnsweredEvent(id=r.id, approved=r.approved, by=r.by or ""),
+    PermissionDenied: lambda r: PermissionDeniedEvent(call_id=r.call_id, tool=r.tool, reason=r.reason),
+}
+
+
+def event_of(line: Line, record: Record) -> Event | None:
+    """The event that an entry is told as; None for entries that are bookkeeping."""
+    maker = _MAKERS.get(type(record))
+    if maker is None:
+        return None
+    made: Any = maker(record).model_copy(update={"seq": line.seq, "at": line.at})
+    return made

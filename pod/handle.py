@@ -1,0 +1,111 @@
+"""A handle on a run under way: its events, steering, interruption, its result."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Literal, Self, TypeAlias
+
+import anyio
+from anyio.abc import TaskGroup
+
+from pod.bus import Subscription
+from pod.errors import UsageProblem
+from pod.events import Event
+from pod.result import RunResult
+from pod.running import Running
+
+Interrupt: TypeAlias = Literal["now", "after_tools", "after_segment"]
+"""When an interrupted run ends: at once, after the calls under way, or when its next segment begins."""
+
+
+class RunHandle:
+    """A run under way. Iterate it for its events, steer it, interrupt it, wait for its result.
+
+    Leaving the `async with` block early interrupts the run now; it is then resumable.
+    """
+
+    def __init__(
+        self, running: Running, group: TaskGroup, text: str | None, events: Callable[[int], AsyncIterator[Event]]
+    ) -> None:
+        self._running = running
+        self._group = group
+        self._text = text
+        self._events = events
+        self._subscription: Subscription | None = None
+        self._done = anyio.Event()
+        self._result: RunResult | None = None
+        self._error: BaseException | None = None
+        self._scope = anyio.CancelScope()
+
+    async def __aenter__(self) -> Self:
+        self._subscription = self._running.bus.subscribe()
+        self._group.start_soon(self._work)
+        return self
+
+    async def _work(self) -> None:
+        try:
+            with self._scope:
+                self._result = await self._running.drive(self._text, self._scope)
+        except Exception as error:
+            self._error = error
+        finally:
+            if self._subscription is not None:
+                self._subscription.close()
+            self._done.set()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._done.is_set():
+            self._scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._done.wait()
+        if self._subscription is not None:
+            self._running.bus.leave(self._subscription)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The run's events, in order; a reader that lags is filled up from the log. Ends with the run."""
+        assert self._subscription is not None
+        last = 0
+        while True:
+            event = await self._subscription.next()
+            if event is not None:
+                last = max(last, event.seq)
+                yield event
+                continue
+            missed = self._subscription.lagging_from
+            if missed is None:
+                return
+            self._subscription.lagging_from = None
+            async for event in self._events(last):
+                last = event.seq
+                yield event
+
+    async def wait(self) -> RunResult:
+        """The result. Cancelled, the run goes on (until the block is left)."""
+        await self._done.wait()
+        return self.result
+
+    @property
+    def result(self) -> RunResult:
+        """The result of a run that has ended. Raises what the run raised, or `UsageProblem` while it is under way."""
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise UsageProblem("the run is still under way: await run.wait()")
+        return self._result
+
+    async def steer(self, text: str) -> str:
+        """Sends a message into the run; it joins at the next request. Durable when it returns. Returns its id."""
+        return await self._running.accept(text)
+
+    async def interrupt(self, mode: Interrupt = "now") -> RunResult:
+        """Ends the run, resumable, and returns its result: now, after the calls under way, or at the next segment."""
+        if mode == "now":
+            self._scope.cancel()
+        elif mode == "after_tools":
+            self._running.orders.stop = "interrupt"
+        else:
+            self._running.orders.after_segment = True
+        return await self.wait()

@@ -1,0 +1,279 @@
+"""Which record a log entry holds: the kinds of the worker and those of the pod, and how bodies are written and read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, TypeAlias, cast
+
+from pydantic import Field
+
+from pod.carry import Carry, OpenRun
+from pod.errors import LogDamaged
+from pod.log.lines import Line
+from worker import records as w
+from worker.items import Item, UserItem
+from worker.records import Record
+from worker.text import clean
+
+LineageKind: TypeAlias = Literal["fresh", "compacted_from", "rolled_over_from", "forked_from", "cleared_from", "rewound_from"]
+
+
+class Lineage(Record):
+    """How a segment descends. `seq` is the last entry of `segment` that it takes in."""
+
+    kind_: LineageKind = Field(alias="kind", default="fresh")
+    segment: str | None = None
+    run: str | None = None
+    seq: int | None = None
+    compaction: str | None = None
+
+    model_config = {"frozen": True, "extra": "ignore", "populate_by_name": True, "serialize_by_alias": True}
+
+
+class Lease(Record):
+    """A process became the writer."""
+
+    kind = "lease"
+    generation: int
+    pid: int
+    host: str
+
+
+class SegmentStarted(Record):
+    """The first entry of a segment: everything that a resume needs, so that it reads this segment alone."""
+
+    kind = "segment_started"
+    session: str
+    segment: str
+    lineage: Lineage
+    items: tuple[Item, ...] = ()
+    blobs: dict[str, str] = Field(default_factory=dict[str, str])
+    pending_inputs: tuple[UserItem, ...] = ()
+    open_run: OpenRun | None = None
+    carry: Carry = Field(default_factory=Carry)
+    tag: str = ""
+
+
+class RunStarted(Record):
+    """A run begins: from one user input until the pod needs the next one."""
+
+    kind = "run_started"
+    run: str
+    instructions: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class YieldedEntry(Record):
+    """The worker left its loop cleanly; the run stays open."""
+
+    kind = "yielded"
+    run: str
+    reason: str
+    detail: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class RunEndedEntry(Record):
+    """The run is over; `result` is what its result says."""
+
+    kind = "run_ended"
+    run: str
+    status: str
+    result: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CompactionStarted(Record):
+    """A compaction begins. `upto` is the last entry that it summarises, `cut` the place in the view."""
+
+    kind = "compaction_started"
+    compaction: str
+    trigger: str
+    tokens: int
+    cut: int = 0
+    items: int = 0
+    upto: int = 0
+    source_hash: str = ""
+    focus: str | None = None
+
+
+class CompactionRung(Record):
+    """A rung of the ladder is tried, or was passed over."""
+
+    kind = "compaction_rung"
+    compaction: str
+    rung: str
+    state: Literal["tried", "done", "failed", "skipped"]
+    reason: str = ""
+    figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CompactionFailed(Record):
+    """A compaction came to nothing; the segment stays active."""
+
+    kind = "compaction_failed"
+    compaction: str
+    reason: str
+    mandatory: bool
+    figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CompactionCompleted(Record):
+    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted."""
+
+    kind = "compaction_completed"
+    compaction: str
+    trigger: str
+    rung: str
+    before: int
+    after: int
+    limit: int
+    notes: tuple[str, ...] = ()
+    figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CompactionInterrupted(Record):
+    """At a restart: a compaction that was under way when the process died."""
+
+    kind = "compaction_interrupted"
+    compaction: str
+
+
+class Breaker(Record):
+    """The circuit breaker of the compact worker: failures in a row, and until when model rungs are skipped (UTC seconds)."""
+
+    kind = "breaker"
+    failures: int
+    open_until: float | None = None
+
+
+class Pin(Record):
+    """An item is kept through prunes and compactions, or let go."""
+
+    kind = "pin"
+    item: str
+    on: bool = True
+
+
+class ManifestChanged(Record):
+    """The pod goes on with another manifest."""
+
+    kind = "manifest"
+    digest: str
+    changes: tuple[str, ...] = ()
+
+
+class OrphanKilled(Record):
+    """A process that a killed runtime had left behind was ended."""
+
+    kind = "orphan_killed"
+    call_id: str
+    pids: tuple[int, ...]
+
+
+class InputRejected(Record):
+    """An input that can never be sent; kept for display, never sent again."""
+
+    kind = "input_rejected"
+    id: str
+    reason: str
+
+
+class Repaired(Record):
+    """A torn tail was cut off, or damage put aside: `length` bytes from `offset` on, as the file then was.
+
+    Where entries were lost, this one stands in their place and has the first of their numbers: `numbers` counts the sequence numbers
+    that it stands for, its own among them (`pod.log.segment` reads it). `segment` names the log where it is another one than this.
+    `kept_as` is the file in the pod's `quarantine` folder.
+    """
+
+    kind = "repaired"
+    offset: int
+    length: int
+    sha256: str
+    reason: str
+    text: str = ""
+    numbers: int = 1
+    segment: str | None = None
+    kept_as: str | None = None
+
+
+class Commanded(Record):
+    """A command from the inbox was taken; its id is known from now on."""
+
+    kind = "commanded"
+    id: str
+    command: str
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Verified(Record):
+    """The provider's first report after a switch, compared with what was accepted."""
+
+    kind = "segment_verified"
+    reported: int
+    estimated: int
+    before: int
+    accepted: bool
+
+
+class Extension(Record):
+    """For users' own records; the runtime keeps them and looks no further."""
+
+    kind = "extension"
+    name: str
+    data: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+_POD: tuple[type[Record], ...] = (
+    Lease, SegmentStarted, RunStarted, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CompactionFailed,
+    CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, OrphanKilled, InputRejected, Repaired, Commanded, Verified, Extension,
+)  # fmt: skip
+_WORKER: tuple[type[Record], ...] = (
+    w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult, w.Retry,
+    w.ModelSwitched, w.WindowLearned, w.ToolsChanged, w.Warned,
+)  # fmt: skip
+
+
+def _interceptors() -> tuple[type[Record], ...]:
+    from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
+
+    return (ApprovalAsked, ApprovalAnswered, PermissionDenied)
+
+
+KINDS: dict[str, type[Record]] = {record.kind: record for record in (*_POD, *_WORKER, *_interceptors())}
+
+
+def body_of(record: Record) -> bytes:
+    """A record as the JSON bytes of an entry's body."""
+    return record.model_dump_json(exclude_none=True).encode()
+
+
+def record_of(line: Line, path: Any = "") -> Record | None:
+    """The record in an entry; None for a kind of a newer version (kept and passed over). Raises `LogDamaged` for a wrong body."""
+    model = KINDS.get(line.kind)
+    if model is None:
+        return None
+    try:
+        return model.model_validate_json(line.body)
+    except ValueError as e:
+        if (record := _with_valid_unicode(model, line.body)) is not None:
+            return record
+        raise LogDamaged(path, line.number, line.offset, f"a {line.kind} entry that does not read: {e}") from e
+
+
+def _with_valid_unicode(model: type[Record], body: bytes) -> Record | None:
+    """The record of a body whose escapes hold halves of characters, as other writers leave them (case B145); None for other faults."""
+    if rb"\u" not in body:
+        return None
+    try:
+        return model.model_validate_json(json.dumps(_clean(json.loads(body))))
+    except ValueError:
+        return None
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_clean(v) for v in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {clean(k): _clean(v) for k, v in cast("dict[str, Any]", value).items()}
+    return value

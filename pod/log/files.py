@@ -1,0 +1,94 @@
+"""The few operations on files that durability rests on, in one place so that tests can crash, count and drop them.
+
+Folders are made 0700 and files 0600, from their creation on (case B081).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from worker.ids import uuid7
+
+
+class Files:
+    """The real file layer. Every method is one operation that a crash can come before or after."""
+
+    def make_folder(self, path: Path) -> None:
+        """Makes a folder and its parents, mode 0700, and makes their names durable."""
+        missing: list[Path] = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for folder in reversed(missing):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            self.sync_folder(folder.parent)
+
+    def open_append(self, path: Path, *, create: bool) -> int:
+        """A descriptor that appends; a new file has mode 0600 from its creation on.
+
+        The umask of the process is left alone: it can only take bits away, and to change it would race with other
+        threads.
+        """
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o600)
+
+    def write(self, fd: int, data: bytes) -> None:
+        """Writes all bytes; a short write is gone on with, a failed one raises `OSError`."""
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+
+    def sync(self, fd: int) -> None:
+        """Makes the bytes of a file durable."""
+        os.fdatasync(fd)
+
+    def sync_folder(self, path: Path) -> None:
+        """Makes the names in a folder durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replaces `target` by `source` in one step."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Removes a name; missing is fine."""
+        path.unlink(missing_ok=True)
+
+    def truncate(self, path: Path, length: int) -> None:
+        """Cuts a file back to `length` bytes, durably."""
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.ftruncate(fd, length)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def close(self, fd: int) -> None:
+        """Gives a descriptor up."""
+        os.close(fd)
+
+    def point(self, name: str) -> None:
+        """A place where a test may crash (before and after a tool starts, say). Here it does nothing."""
+
+    # -- made of the above ------------------------------------------------------------------------------------
+
+    def put(self, path: Path, data: bytes) -> None:
+        """Writes a whole file: a temporary of its own name, synced, renamed over `path`, folder synced (case B070)."""
+        temporary = path.with_name(f".{path.name}.{uuid7()}.tmp")
+        fd = self.open_append(temporary, create=True)
+        try:
+            try:
+                self.write(fd, data)
+                self.sync(fd)
+            finally:
+                self.close(fd)
+            self.rename(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self.sync_folder(path.parent)

@@ -1,0 +1,221 @@
+"""A pod's folder: the pointer, the lock, blobs, artifacts, segments."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from pod.errors import NewerFormat, PodBusy, PodNotFound, UsageProblem
+from pod.log.files import Files
+from pod.log.lines import now
+from worker.text import sha256
+
+POINTER_FORMAT = 1
+RESERVED = frozenset({"inbox", "blobs", "artifacts", "quarantine"})
+"""Names of folders inside a pod's folder; no part of a pod's name can be one of them."""
+
+LOCK_TRIES = 3
+"""How often the lock is tried: another process that only looks whether it is held holds it itself for a moment."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){0,3}")
+
+
+def default_home() -> Path:
+    """`$POD_HOME`, else `$XDG_STATE_HOME/pod`, else `~/.local/state/pod`."""
+    if home := os.environ.get("POD_HOME"):
+        return Path(home).absolute()
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state).absolute() / "pod"
+
+
+def check_name(name: str) -> str:
+    """The name, where it can be a pod's. Raises `UsageProblem`."""
+    if _NAME.fullmatch(name) is None or any(part in RESERVED for part in name.split("/")):
+        raise UsageProblem(
+            f"{name!r} can't be a pod's name: letters, digits, '.', '_' and '-' (groups with '/'), beginning with a letter or digit"
+        )
+    return name
+
+
+class Pointer(BaseModel):
+    """`pod.json`: which session and which segment are active. Replaced as a whole."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int = POINTER_FORMAT
+    name: str
+    session: str
+    segment: str
+    generation: int = 0
+    created: str = ""
+
+
+@dataclass
+class PodFolder:
+    """One pod on disk. Reading needs no lock; writing does (`lock`)."""
+
+    home: Path
+    name: str
+    files: Files = field(default_factory=Files)
+    _lock: int | None = None
+
+    @property
+    def path(self) -> Path:
+        """The pod's folder."""
+        return self.home / "pods" / self.name
+
+    @property
+    def pointer_path(self) -> Path:
+        """The file that names the active segment."""
+        return self.path / "pod.json"
+
+    @property
+    def inbox(self) -> Path:
+        """Where other processes leave commands."""
+        return self.path / "inbox"
+
+    @property
+    def artifacts(self) -> Path:
+        """Where spooled output lies."""
+        return self.path / "artifacts"
+
+    def segment_path(self, segment: str) -> Path:
+        """The log of a segment."""
+        return self.path / f"{segment}.jsonl"
+
+    def exists(self) -> bool:
+        """Whether a pod of this name was made."""
+        return self.pointer_path.is_file()
+
+    # -- pointer ----------------------------------------------------------------------------------------------
+
+    def pointer(self) -> Pointer:
+        """Reads the pointer. Raises `PodNotFound`, `NewerFormat`, `UsageProblem` where it is no pointer."""
+        try:
+            data = self.pointer_path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            near = suggestion(self.name, (n for n in pod_names(self.home)))
+            raise PodNotFound(f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them.") from None
+        try:
+            raw: dict[str, Any] = json.loads(data)
+            if int(raw.get("format", 0)) > POINTER_FORMAT:
+                raise NewerFormat(self.pointer_path, raw["format"], POINTER_FORMAT)
+            return Pointer.model_validate(raw)
+        except (ValueError, AttributeError, TypeError) as e:
+            raise UsageProblem(f"{self.pointer_path}: not a pod's pointer ({type(e).__name__}); `pod doctor {self.name}` looks into it") from e
+
+    def set_pointer(self, pointer: Pointer) -> None:
+        """Replaces the pointer, durably. Before it the old segment is active, after it the new one."""
+        self.files.put(self.pointer_path, pointer.model_dump_json().encode() + b"\n")
+
+    # -- one writer -------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Becomes the one writer. Raises `PodBusy` with the owner where another process is."""
+        self.files.make_folder(self.path)
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for left in reversed(range(LOCK_TRIES)):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as e:
+                if left and e.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+                    time.sleep(0.01)
+                    continue
+                os.close(fd)
+                if e.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+                    raise PodBusy(self.name, self.owner()) from None
+                raise
+        owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(owner).encode(), 0)
+        self._lock = fd
+
+    def owner(self) -> dict[str, Any]:
+        """Who holds the lock, as the holder wrote it."""
+        try:
+            value: Any = json.loads((self.path / "lock").read_bytes() or b"{}")
+            return dict(value)
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def is_busy(self) -> bool:
+        """Whether some process is the writer now."""
+        if self._lock is not None:
+            return True
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def unlock(self) -> None:
+        """Stops being the writer."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # -- blobs ------------------------------------------------------------------------------------------------
+
+    def put_blob(self, text: str) -> str:
+        """Keeps a text by its SHA-256 and returns that. Durable when it returns."""
+        label = sha256(text)
+        path = self.path / "blobs" / label
+        if not path.exists():
+            self.files.make_folder(path.parent)
+            self.files.put(path, text.encode())
+        return label
+
+    def blob(self, label: str) -> str:
+        """The text of a blob. Raises `UsageProblem` where it is missing or altered."""
+        path = self.path / "blobs" / label
+        try:
+            data = path.read_bytes()
+        except OSError as e:
+            raise UsageProblem(f"{path}: a text that the log refers to is missing ({e.strerror})") from e
+        if sha256(data) != label:
+            raise UsageProblem(f"{path}: a text that the log refers to was altered")
+        return data.decode()
+
+
+def pod_names(home: Path) -> Iterator[str]:
+    """The names of all pods, sorted; a bounded walk (groups are at most four folders deep)."""
+    root = home / "pods"
+
+    def walk(folder: Path, depth: int) -> Iterator[str]:
+        try:
+            children = sorted(folder.iterdir())
+        except OSError:
+            return
+        for child in children:
+            if (child / "pod.json").is_file():
+                yield child.relative_to(root).as_posix()
+            if depth < 4 and child.name not in RESERVED and child.is_dir() and not child.is_symlink():
+                yield from walk(child, depth + 1)
+
+    yield from walk(root, 1)
+
+
+def suggestion(name: str, names: Iterator[str]) -> str:
+    """` Did you mean 'x'?` where a name is near, else nothing."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,61 @@
+"""The inbox: how other processes reach the writer of a pod. A command is one file, durable before its sender is told so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pod.errors import UsageProblem
+from pod.log.folder import PodFolder
+from pod.log.lines import now
+from worker.ids import uuid7
+
+CommandKind: TypeAlias = Literal["send", "stop", "approve", "deny", "compact", "interrupt"]
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class Command(BaseModel):
+    """One command. `id` is the idempotency key: the same id is taken once. `args` depend on the kind."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str = Field(default_factory=uuid7)
+    kind: CommandKind
+    at: str = Field(default_factory=now)
+    args: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+def post(folder: PodFolder, command: Command) -> str:
+    """Leaves a command and returns its id once it is durable. Raises `UsageProblem` for an id that can't be a file's name."""
+    if _ID.fullmatch(command.id) is None:
+        raise UsageProblem(f"{command.id!r} can't be an idempotency key: letters, digits, '.', '_' and '-', at most 128")
+    folder.pointer()
+    folder.files.make_folder(folder.inbox)
+    folder.files.put(folder.inbox / f"{command.id}.json", command.model_dump_json().encode())
+    return command.id
+
+
+def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
+    """The commands in the order of their arrival, each with its file; None for a file that is no command."""
+    try:
+        paths = [p for p in folder.inbox.iterdir() if p.suffix == ".json" and not p.name.startswith(".")]
+    except OSError:
+        return
+    found: list[tuple[str, Path, Command | None]] = []
+    for path in paths:
+        try:
+            command = Command.model_validate(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, ValidationError):
+            found.append(("", path, None))
+            continue
+        found.append((command.at + command.id, path, command))
+    found.sort(key=lambda entry: entry[0])
+    for _, path, command in found:
+        yield path, command

@@ -1,0 +1,305 @@
+"""A segment's log: read as a stream, cut where it is torn, appended to by one writer.
+
+Sequence numbers grow by one from entry to entry. The one exception is a `repaired` entry in the place of lost
+entries: it has the first of their numbers, and its body says how many `numbers` it stands for. So a repaired log is
+as strictly checked as any other, and nothing is numbered anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from pod.errors import LogDamaged, NewerFormat, StoreError
+from pod.log.files import Files
+from pod.log.lines import FORMAT, Invalid, Line, now, parse, render
+
+CHUNK = 1 << 18
+"""Bytes read at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a log that are no entry: where they begin, how long they are (newline included), why.
+
+    Where entries are missing there are no bytes: `length` is 0, `first` is the first missing sequence number,
+    `numbers` how many. `sha256` is set for a torn tail that was cut off.
+    """
+
+    offset: int
+    length: int
+    number: int
+    reason: str
+    first: int = 0
+    numbers: int = 0
+    sha256: str = ""
+
+
+def raw_lines(path: Path, start: int = 0) -> Iterator[tuple[int, bytes, bool]]:
+    """Offset, bytes (without newline) and whether a newline follows, of each line.
+
+    Memory follows the longest line only.
+    """
+    with path.open("rb") as file:
+        file.seek(start)
+        offset, rest = start, bytearray()
+        while chunk := file.read(CHUNK):
+            begin = 0
+            while (at := chunk.find(b"\n", begin)) >= 0:
+                rest += chunk[begin:at]
+                yield offset, bytes(rest), True
+                offset += len(rest) + 1
+                rest.clear()
+                begin = at + 1
+            rest += chunk[begin:]
+        if rest:
+            yield offset, bytes(rest), False
+
+
+def scan(path: Path, start: int = 0, first_seq: int | None = None) -> Iterator[Line | Damage]:
+    """Entries and damage of a log, in order. Blank lines are passed over.
+
+    An entry whose number is too small (written twice, or by a second writer) is damage itself; where numbers are
+    missing, a `Damage` says so before the entry that comes after them, and that entry counts. Raises `NewerFormat`.
+    """
+    expected = first_seq
+    for number, (offset, data, whole) in enumerate(raw_lines(path, start), 1):
+        if not data.strip():
+            continue
+        length = len(data) + whole
+        try:
+            line = parse(data, offset, number)
+        except Invalid as e:
+            yield Damage(offset, length, number, str(e))
+            continue
+        if line.version > FORMAT:
+            raise NewerFormat(path, line.version, FORMAT)
+        if expected is not None and line.seq < expected:
+            yield Damage(offset, length, number, f"entry {line.seq} stands where {expected} should be")
+            continue
+        if expected is not None and line.seq > expected:
+            missing = _missing(expected, line.seq)
+            yield Damage(offset, 0, number, missing, first=expected, numbers=line.seq - expected)
+        expected = line.seq + stands_for(line)
+        yield line
+
+
+def _missing(first: int, after: int) -> str:
+    return f"entry {first} is missing" if after == first + 1 else f"entries {first} to {after - 1} are missing"
+
+
+def stands_for(line: Line) -> int:
+    """How many sequence numbers an entry takes: 1, and more for a `repaired` entry in the place of lost ones."""
+    if line.kind != "repaired":
+        return 1
+    try:
+        count: object = json.loads(line.body).get("numbers", 1)
+    except (ValueError, AttributeError):
+        return 1
+    return count if isinstance(count, int) and count > 1 else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a whole pass over a log found: the valid end in bytes, the next number, a torn tail, damage before valid entries.
+    """
+
+    end: int
+    next_seq: int
+    lines: int
+    torn: Damage | None
+    damage: tuple[Damage, ...]
+    needs_newline: bool
+
+
+def entries(path: Path) -> Iterator[Line]:
+    """The valid entries of a log for a run.
+
+    Raises `LogDamaged` at damage that has a valid entry behind it; a torn tail ends it.
+    """
+    held: Damage | None = None
+    for found in scan(path):
+        if isinstance(found, Damage):
+            held = held or found
+            continue
+        if held is not None:
+            raise LogDamaged(path, held.number, held.offset, held.reason)
+        yield found
+
+
+def check(path: Path) -> Checked:
+    """Reads a log to its end. An invalid suffix with no valid entry after it is a torn tail."""
+    last: Line | None = None
+    damage: list[Damage] = []
+    since: list[Damage] = []
+    count = 0
+    for found in scan(path):
+        if isinstance(found, Damage):
+            since.append(found)
+            continue
+        damage += since
+        since.clear()
+        last = found
+        count += 1
+    end = last.offset + last.length if last else 0
+    size = path.stat().st_size
+    torn = None
+    if since:
+        torn = Damage(since[0].offset, size - since[0].offset, since[0].number, since[0].reason)
+    elif end < size:
+        torn = Damage(end, size - end, last.number + 1 if last else 1, "blank bytes at the end")
+    needs_newline = last is not None and end == size + 1
+    next_seq = last.seq + stands_for(last) if last else 1
+    return Checked(min(end, size), next_seq, count, torn, tuple(damage), needs_newline)
+
+
+def hash_range(path: Path, offset: int, length: int) -> str:
+    """SHA-256 of a range of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        file.seek(offset)
+        while length > 0 and (chunk := file.read(min(length, CHUNK))):
+            digest.update(chunk)
+            length -= len(chunk)
+    return digest.hexdigest()
+
+
+@dataclass
+class SegmentWriter:
+    """Appends entries to one segment. `write` is immediate and ordered; `sync` makes all of it durable.
+
+    A failed write or sync gives the descriptor up: after a write the file is cut back to where the entry began, after
+    a sync to its last whole entry (what was written may have reached the disk: opening the log again finds it or does
+    not). From then on every call raises the same `StoreError`.
+    """
+
+    path: Path
+    files: Files
+    next_seq: int
+    durability: str = "fsync"
+    _fd: int | None = field(default=None, repr=False)
+    _durable: int = 0
+    _end: int = 0
+    _failed: StoreError | None = None
+    _syncing: anyio.Lock = field(default_factory=anyio.Lock, repr=False)
+
+    @classmethod
+    def open(cls, path: Path, files: Files, *, durability: str = "fsync") -> tuple[SegmentWriter, Damage | None, bytes]:
+        """Opens an existing segment for writing; a torn tail is cut off.
+
+        Returns the writer, the torn tail that was cut (or None) and its first 400 bytes. Raises `LogDamaged`,
+        `NewerFormat`, `OSError`.
+        """
+        checked = check(path)
+        if checked.damage:
+            first = checked.damage[0]
+            raise LogDamaged(path, first.number, first.offset, first.reason)
+        torn, head = checked.torn, b""
+        if torn is not None:
+            with path.open("rb") as file:
+                file.seek(torn.offset)
+                head = file.read(400)
+            torn = replace(torn, sha256=hash_range(path, torn.offset, torn.length))
+        if path.stat().st_size > checked.end:
+            files.truncate(path, checked.end)
+        writer = cls(path, files, checked.next_seq, durability)
+        writer._fd = files.open_append(path, create=False)
+        writer._end = writer._durable = checked.end
+        if checked.needs_newline:
+            writer._raw(b"\n")
+            writer.sync_now()
+        return writer, torn, head
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something was written that is not yet durable; true also while a sync of it is under way."""
+        return self._durable < self._end
+
+    @property
+    def end(self) -> int:
+        """Bytes of the file that are whole entries."""
+        return self._end
+
+    def write(self, kind: str, body: bytes) -> Line:
+        """Appends an entry. Raises `StoreError`; then nothing of it counts."""
+        if self._failed is not None:
+            raise self._failed
+        if self._fd is None:
+            raise StoreError(self.path, "write", OSError(9, "the log is closed"))
+        at, seq, offset = now(), self.next_seq, self._end
+        label, data = render(seq, kind, body, at)
+        self._raw(data)
+        self.next_seq += 1
+        return Line(seq, label, at, kind, body, offset, len(data), seq)
+
+    def _raw(self, data: bytes) -> None:
+        assert self._fd is not None
+        try:
+            self.files.write(self._fd, data)
+        except OSError as e:
+            raise self.give_up("write", e) from e
+        self._end += len(data)
+
+    async def sync(self) -> None:
+        """Makes all that was written durable, shielded from cancellation. Raises `StoreError`."""
+        if self._failed is not None:
+            raise self._failed
+        if self.durability == "os":
+            self._durable = self._end
+            return
+        with anyio.CancelScope(shield=True):
+            async with self._syncing:
+                if self._failed is not None:
+                    raise self._failed
+                if not self.dirty or self._fd is None:
+                    return
+                reached = self._end
+                try:
+                    await anyio.to_thread.run_sync(self.files.sync, self._fd)
+                except OSError as e:
+                    raise self.give_up("sync", e) from e
+                if self._failed is not None:
+                    raise self._failed
+                self._durable = reached
+
+    def sync_now(self) -> None:
+        """`sync` for the moments before an event loop runs, and for the end."""
+        if self.dirty and self._fd is not None and self._failed is None:
+            reached = self._end
+            try:
+                self.files.sync(self._fd)
+            except OSError as e:
+                raise self.give_up("sync", e) from e
+            self._durable = reached
+
+    def give_up(self, what: str, cause: OSError) -> StoreError:
+        """Accepts nothing more, and returns the error that every later call raises."""
+        self._failed = StoreError(self.path, what, cause)
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            try:
+                self.files.close(fd)
+                end = self._end if what == "write" else check(self.path).end
+                if self.path.stat().st_size > end:
+                    self.files.truncate(self.path, end)
+            except OSError as e:
+                self._failed.add_note(f"the log could not be cut back to its last whole entry: {e}")
+        return self._failed
+
+    def close(self) -> None:
+        """Gives the file up. What was written stays as durable as it is."""
+        if self._fd is not None:
+            self.files.close(self._fd)
+            self._fd = None
+
+
+def hash_of(path: Path) -> str:
+    """SHA-256 of a whole log file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,222 @@
+"""Numbers of a manifest that contradict each other (case B142), and names that nothing knows. Pure: no file, no
+network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from pod.manifest.context import CompactionSection
+from pod.manifest.errors import KeyPath, Problem, key_label
+from pod.manifest.model import Manifest
+from pod.manifest.sections import BUILT_IN_TOOLS, LATER_TOOLS, ModelSection
+from pod.manifest.types import trigger_tokens
+
+
+class Finding(NamedTuple):
+    """A contradiction. `keys` are the places that it is about, the one to change first."""
+
+    message: str
+    keys: tuple[KeyPath, ...]
+    severity: Literal["error", "warning"] = "error"
+    hint: str = ""
+
+
+def check(manifest: Manifest) -> list[Problem]:
+    """All contradictions as problems without a place, for a manifest that code made; some are only warnings."""
+    return [
+        Problem(finding.message, key=key_label(finding.keys[0]), hint=finding.hint, severity=finding.severity)
+        for finding in findings(manifest)
+    ]
+
+
+def findings(manifest: Manifest) -> list[Finding]:
+    """All contradictions of a manifest."""
+    return [
+        *_worker(manifest),
+        *_tools(manifest),
+        *_window(manifest),
+        *_compaction(manifest),
+        *_others(manifest),
+    ]
+
+
+def _worker(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.worker.system_prompt is not None and manifest.worker.system_prompt_file is not None:
+        yield Finding(
+            "system_prompt_file and system_prompt are both set",
+            (("worker", "system_prompt_file"), ("worker", "system_prompt")),
+            hint="keep one of them",
+        )
+    if (
+        manifest.compaction is not None
+        and manifest.compaction.model is not None
+        and manifest.compaction.model.name is None
+    ):
+        yield Finding("name is missing: which model?", (("compaction", "model", "name"),))
+
+
+def _tools(manifest: Manifest) -> Iterator[Finding]:
+    for name in manifest.tools.enable:
+        if name not in BUILT_IN_TOOLS and name not in LATER_TOOLS:
+            import difflib
+
+            near = difflib.get_close_matches(name, BUILT_IN_TOOLS, 1, 0.5)
+            hint = f"did you mean {near[0]}?" if near else "tools of your own go to python"
+            yield Finding(f"there is no built-in tool {name!r}", (("tools", "enable"),), hint=hint)
+
+
+def _available(manifest: Manifest) -> int | None:
+    """Tokens that the window leaves for input, where the manifest names the window."""
+    model = manifest.model
+    if not model.context_window:
+        return None
+    from worker.budget import budget_of
+    from worker.models.base import FALLBACK_OUTPUT, Capabilities
+
+    known = Capabilities(
+        window=model.context_window, window_source="manifest", max_output=model.max_output_tokens or FALLBACK_OUTPUT
+    )
+    return budget_of(known, requested_output=model.max_output_tokens, buffer=manifest.context.buffer_tokens).available
+
+
+def _default_of(section: type[ModelSection] | type[CompactionSection], key: str) -> object:
+    return section.model_fields[key].default
+
+
+def _window(manifest: Manifest) -> Iterator[Finding]:
+    window = manifest.model.context_window
+    if not window:
+        return
+    where = ("model", "context_window")
+    output = manifest.model.max_output_tokens
+    # The defaults give way to a small window by themselves; a number that someone chose does not.
+    if output >= window and output != _default_of(ModelSection, "max_output_tokens"):
+        yield _below(("model", "max_output_tokens"), output, where, window)
+    buffer = manifest.context.buffer_tokens
+    if buffer != type(manifest.context).model_fields["buffer_tokens"].default:
+        if buffer >= window // 2:
+            yield Finding(
+                f"buffer_tokens ({buffer}) takes half of context_window ({window}) or more",
+                (("context", "buffer_tokens"), where),
+            )
+        elif buffer > window // 4:
+            yield Finding(
+                f"buffer_tokens ({buffer}) is above a quarter of context_window ({window}): {window // 4} count",
+                (("context", "buffer_tokens"), where),
+                "warning",
+            )
+    available = _available(manifest)
+    if available is None:
+        return
+    for key, trigger in manifest.triggers.items():
+        if isinstance(trigger, int) and trigger >= available:
+            yield Finding(
+                f"{key} ({trigger}) must be below the {available} tokens that context_window ({window}) leaves",
+                (("compaction", key), where),
+            )
+    compaction = manifest.compaction
+    if compaction is None:
+        return
+    if compaction.result_context_max_tokens > window:
+        yield _at_most("result_context_max_tokens", compaction.result_context_max_tokens, where, window)
+
+
+def _compaction(manifest: Manifest) -> Iterator[Finding]:
+    c = manifest.compaction
+    if c is None:
+        return
+    available = _available(manifest)
+    tokens = {
+        key: trigger if isinstance(trigger, int) else trigger_tokens(trigger, available) if available else None
+        for key, trigger in manifest.triggers.items()
+    }
+    for key, trigger in tokens.items():
+        if trigger is not None and c.retained_tokens >= trigger:
+            yield _below(("compaction", "retained_tokens"), c.retained_tokens, ("compaction", key), trigger)
+    lowest = min((x for x in tokens.values() if x is not None), default=None)
+    if lowest is not None and manifest.prune.enabled and manifest.prune.protected_tokens >= lowest:
+        key = next(key for key, x in tokens.items() if x == lowest)
+        yield Finding(
+            f"protected_tokens ({manifest.prune.protected_tokens}) is not below {key} ({lowest}): nothing is pruned",
+            (("prune", "protected_tokens"), ("compaction", key)),
+            "warning",
+        )
+    between, inside = tokens.get("threshold"), tokens.get("request_threshold")
+    if between is not None and inside is not None and between > inside:
+        yield Finding(
+            f"threshold ({between}) is above request_threshold ({inside}): it comes too late to matter",
+            (("compaction", "threshold"), ("compaction", "request_threshold")),
+            "warning",
+        )
+    strict = (
+        ("final_reserve_tokens", "worker_context_max_tokens"),
+        ("finish_warning_remaining_tokens", "worker_context_max_tokens"),
+        ("overview_target_tokens", "worker_context_max_tokens"),
+    )
+    for small, large in strict:
+        if getattr(c, small) >= getattr(c, large):
+            yield _below(("compaction", small), getattr(c, small), ("compaction", large), getattr(c, large))
+    loose = (
+        ("retained_floor_tokens", "retained_tokens"),
+        ("final_reserve_tokens", "finish_warning_remaining_tokens"),
+        ("summary_target_tokens", "summary_max_tokens"),
+        ("summary_max_tokens", "result_context_max_tokens"),
+        ("retained_floor_tokens", "result_context_max_tokens"),
+        ("overview_target_tokens", "overview_warning_tokens"),
+        ("overview_warning_tokens", "overview_deadline_tokens"),
+    )
+    for small, large in loose:
+        if getattr(c, small) > getattr(c, large):
+            yield _at_most(small, getattr(c, small), ("compaction", large), getattr(c, large))
+    if c.summary_max_tokens > c.final_reserve_tokens:
+        yield Finding(
+            f"summary_max_tokens ({c.summary_max_tokens}) is above final_reserve_tokens ({c.final_reserve_tokens}): "
+            "the last summary may not fit into the reserve",
+            (("compaction", "summary_max_tokens"), ("compaction", "final_reserve_tokens")),
+            "warning",
+        )
+    yield from _worker_window(manifest, c)
+
+
+def _worker_window(manifest: Manifest, c: CompactionSection) -> Iterator[Finding]:
+    """The compact worker's budget must fit the window of the model that it runs on (case B012)."""
+    if c.model is not None:
+        window, where = c.model.context_window, ("compaction", "model", "context_window")
+    elif c.source != "prefix":
+        window, where = manifest.model.context_window, ("model", "context_window")
+    else:
+        return  # there it is growth over a prefix, and the ceiling bounds it too
+    if window and c.worker_context_max_tokens > window:
+        yield _at_most("worker_context_max_tokens", c.worker_context_max_tokens, where, window)
+
+
+def _others(manifest: Manifest) -> Iterator[Finding]:
+    rollover = manifest.rollover
+    if rollover is not None:
+        available = _available(manifest)
+        same = type(rollover.warn) is type(rollover.at)
+        if same or available:
+            warn, at = (trigger_tokens(x, available or 1_000_000) for x in (rollover.warn, rollover.at))
+            if warn >= at:
+                yield Finding(
+                    f"warn ({rollover.warn}) must be below at ({rollover.at})",
+                    (("rollover", "warn"), ("rollover", "at")),
+                )
+    repeat = manifest.limits.repeat_call
+    place = ("limits", "repeat_call")
+    if list(repeat.remind) != sorted(set(repeat.remind)):
+        yield Finding("remind must rise from number to number", ((*place, "remind"),))
+    elif repeat.remind and repeat.remind[-1] >= repeat.stop:
+        yield _below((*place, "remind"), repeat.remind[-1], (*place, "stop"), repeat.stop)
+    if len(set(manifest.context.ladder)) != len(manifest.context.ladder):
+        yield Finding("ladder names a rung twice", (("context", "ladder"),))
+
+
+def _below(small: KeyPath, value: int, large: KeyPath, bound: int) -> Finding:
+    return Finding(f"{small[-1]} ({value}) must be below {large[-1]} ({bound})", (small, large))
+
+
+def _at_most(small: str, value: int, large: KeyPath, bound: int) -> Finding:
+    return Finding(f"{small} ({value}) must not be above {large[-1]} ({bound})", (("compaction", small), large))

@@ -1,0 +1,64 @@
+"""What is wrong with a manifest: each thing with its place and the way out, all of them at once.
+
+ManifestError               exit code 2
+└── problems: [Problem]     file, line, column, key, message, hint
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+"""A place in a manifest: table names, a key, and positions in arrays (from 0)."""
+
+
+def key_label(path: KeyPath) -> str:
+    """A place as a person writes it: `[tools.shell] timeout`, `[mcp #1] name`, `version`."""
+    table, key = (path[:-1], path[-1]) if path and isinstance(path[-1], str) else (path, None)
+    parts: list[str] = []
+    for part in table:
+        if isinstance(part, int) and parts:
+            parts[-1] += f" #{part + 1}"
+        else:
+            parts.append(str(part))
+    words = [f"[{'.'.join(parts)}]"] if parts else []
+    return " ".join([*words, key] if key is not None else words)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong.
+
+    `file` is the file as it was named, or the environment variable or `--set` that the value came from; `line` and
+    `column` count from 1; `key` is the place (`[compaction] retained_tokens`), empty for a file that cannot be
+    read.
+    """
+
+    message: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    key: str = ""
+    hint: str = ""
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        place = self.file or ""
+        if self.line is not None:
+            place += f":{self.line}"
+            if self.column is not None and not self.key:
+                place += f":{self.column}"
+        text = ": ".join(part for part in (place, self.key, self.message) if part)
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+class ManifestError(Exception):
+    """A manifest cannot be used. `problems` holds all that was found; `exit_code` is that of the command line."""
+
+    exit_code = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))

@@ -1,0 +1,89 @@
+"""The manifest: everything that a pod is told before it starts. One frozen model, one attribute for each table of the
+TOML file.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import Field, Strict
+
+from pod.manifest.context import ACTING, CompactionSection, ContextSection, Policy, PruneSection, RolloverSection
+from pod.manifest.sections import (
+    Hook,
+    InterceptorUse,
+    LimitsSection,
+    LogSection,
+    McpServer,
+    ModelSection,
+    PermissionsSection,
+    PodSection,
+    RetrySection,
+    SandboxSection,
+    ScopeSection,
+    ToolsSection,
+    WorkerSection,
+)
+from pod.manifest.types import Section
+
+
+class Manifest(Section):
+    """A whole manifest.
+
+    `load_manifest` makes one from files; code may make one directly. Paths in a loaded manifest are absolute.
+    `compaction` and `rollover` are None where the table is absent.
+    """
+
+    version: Literal[1] = Field(default=1, description="The version of the format.")
+    extends: str | None = Field(
+        default=None,
+        description="Another manifest that this one builds on, relative to this file.",
+        examples=["base.toml"],
+    )
+    pod: PodSection = Field(default_factory=PodSection)
+    worker: WorkerSection = Field(default_factory=WorkerSection)
+    model: ModelSection = Field(default_factory=ModelSection)
+    tools: ToolsSection = Field(default_factory=ToolsSection)
+    scope: ScopeSection = Field(default_factory=ScopeSection)
+    permissions: PermissionsSection = Field(default_factory=PermissionsSection)
+    sandbox: SandboxSection = Field(default_factory=SandboxSection)
+    prune: PruneSection = Field(default_factory=PruneSection)
+    context: ContextSection = Field(default_factory=ContextSection)
+    rollover: RolloverSection | None = None
+    compaction: CompactionSection | None = None
+    limits: LimitsSection = Field(default_factory=LimitsSection)
+    retry: RetrySection = Field(default_factory=RetrySection)
+    log: LogSection = Field(default_factory=LogSection)
+    mcp: Annotated[tuple[McpServer, ...], Strict(False)] = ()
+    hooks: Annotated[tuple[Hook, ...], Strict(False)] = ()
+    interceptors: Annotated[tuple[InterceptorUse, ...], Strict(False)] = ()
+
+    @property
+    def policy(self) -> Policy:
+        """The context policy in force: as written, else `compact` where a trigger is set, else `warn`."""
+        if self.context.policy is not None:
+            return self.context.policy
+        return "compact" if self.triggers else "warn"
+
+    @property
+    def overflow_recovery(self) -> bool:
+        """Whether a rejected, too long request is made shorter: as written, else where the policy acts."""
+        written = self.context.overflow_recovery
+        return self.policy in ACTING if written is None else written
+
+    @property
+    def triggers(self) -> dict[str, int | str]:
+        """The compaction triggers that are set, by key: tokens, or a share of what the window leaves for input."""
+        if self.compaction is None:
+            return {}
+        both = {"threshold": self.compaction.threshold, "request_threshold": self.compaction.request_threshold}
+        return {key: value for key, value in both.items() if value is not None}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the resolved values: equal manifests have equal digests."""
+        import hashlib
+
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,168 @@
+"""A manifest for people and for other programs: a table with origins, TOML, JSON Schema, a commented new file."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from typing import Any
+
+from pydantic import BaseModel
+
+from pod.manifest.errors import KeyPath
+from pod.manifest.expand import FILES, ROOTS, URLS, escape
+from pod.manifest.load import Loaded, dotted, values_of
+from pod.manifest.model import Manifest
+from pod.manifest.schema import Key, children
+from pod.manifest.sections import ModelSection, PodSection
+from pod.manifest.values import is_array, is_table
+
+_WIDTH = 100
+_LONGEST_VALUE = 60
+
+# An empty [compaction] means "by hand only", so a new file can hold it; the other optional tables ask for something.
+_WRITTEN_TABLES = frozenset({"compaction"})
+
+
+def show(loaded: Loaded) -> str:
+    """Each value with its origin, one a line, in columns. Long values are cut; keys cannot stand in a manifest."""
+    rows = [
+        (dotted(path), _brief(value), str(loaded.sources[dotted(path)]))
+        for path, value in values_of(loaded.manifest)
+        if path != ("extends",)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "".join(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}".rstrip() + "\n" for key, value, source in rows)
+
+
+def to_toml(manifest: Manifest) -> str:
+    """The manifest as TOML, defaults included, so that a later version with other defaults reads the same.
+
+    Loading it again gives an equal manifest: unset keys are left out, and `$` is doubled where it would be expanded.
+    """
+    import tomli_w
+
+    data = manifest.model_dump(mode="json", exclude_none=True)
+    for path in (*URLS, *FILES, *ROOTS):
+        _escape_at(data, path)
+    for name in ("mcp", "hooks", "interceptors"):
+        if not data[name]:
+            del data[name]
+    # The writer's multi-line form does not keep carriage returns.
+    return tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a manifest, for editors (`#:schema` in the first line of the file)."""
+    schema = Manifest.model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Pod manifest"}
+
+
+def new_manifest_text(name: str, model: str = "offline:surveyor") -> str:
+    """A commented manifest that loads: each key with what it means and its default; unset ones are commented out.
+
+    Raises `ValueError` for a name that no pod can have, or a model that is not `provider:model`.
+    """
+    PodSection(name=name)
+    ModelSection(name=model)
+    given: dict[tuple[str, ...], Any] = {("pod", "name"): name, ("model", "name"): model}
+    out = [
+        "# A pod manifest. Every key is here with its default; keys in comments are unset, with an example.",
+        "# What you leave out keeps its default.",
+        "",
+    ]
+    top = [key for key in children(()) if key.section is None]
+    for key in top:
+        out += _entry(key, given, live=True)
+    for key in children(()):
+        if key.section is not None:
+            out += _table(key, given, live=not (key.repeated or (key.optional and key.path[0] not in _WRITTEN_TABLES)))
+    return "\n".join(out).rstrip() + "\n"
+
+
+def _table(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[str]:
+    lines = [""]
+    about = key.field.description or (key.section.__doc__ if key.section else "") or ""
+    lines += _comment(" ".join(about.split("\n\n")[0].split()))
+    name = ".".join(key.path)
+    header = f"[[{name}]]" if key.repeated else f"[{name}]"
+    lines.append(header if live else f"# {header}")
+    inner = children(key.path)
+    for child in inner:
+        if child.section is None:
+            lines += _entry(child, given, live=live)
+        elif child.repeated:
+            lines += _array_entry(child)
+    for child in inner:
+        if child.section is not None and not child.repeated:
+            lines += _table(child, given, live=live and not child.optional)
+    return lines
+
+
+def _entry(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[str]:
+    lines = _comment(key.field.description or "")
+    value = given.get(key.path, key.default)
+    unset = value is None
+    if unset:
+        examples = key.field.examples or ["..."]
+        value = examples[0]
+    text = f"{key.path[-1]} = {toml_value(value)}"
+    lines.append(text if live and not unset else f"# {text}")
+    return lines
+
+
+def _array_entry(key: Key) -> list[str]:
+    """An array of tables inside a table: written inline, with an example."""
+    entry = {child.path[-1]: (child.field.examples or [child.default])[0] for child in children(key.path)}
+    lines = _comment(key.field.description or "")
+    example = ", ".join(f"{name} = {toml_value(value)}" for name, value in entry.items())
+    return [*lines, f"{key.path[-1]} = []", f"# {key.path[-1]} = [ {{ {example} }} ]"]
+
+
+def _comment(text: str) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
+
+
+def toml_value(value: Any) -> str:
+    """One value as TOML on one line. Numbers of whole seconds are written without a fraction."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        # JSON writes strings as TOML does, but for DEL, which TOML wants escaped.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        entries: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]  # of a manifest
+        return "[" + ", ".join(toml_value(entry) for entry in entries) + "]"
+    if isinstance(value, BaseModel):
+        value = value.model_dump(exclude_none=True)
+    if is_table(value):
+        pairs = value
+        inner = ", ".join(f"{_toml_key(name)} = {toml_value(entry)}" for name, entry in pairs.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    return json.dumps(str(value))
+
+
+def _toml_key(name: str) -> str:
+    return name if name and name.isascii() and name.replace("-", "").replace("_", "").isalnum() else json.dumps(name)
+
+
+def _brief(value: Any) -> str:
+    text = "-" if value is None else toml_value(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
+
+
+def _escape_at(data: dict[str, Any], path: KeyPath) -> None:
+    *tables, name = path
+    holder: Any = data
+    for table in tables:
+        holder = holder.get(table)
+        if holder is None:
+            return
+    value = holder.get(name)
+    if isinstance(value, str):
+        holder[name] = escape(value)
+    elif is_array(value):
+        holder[name] = [escape(entry) for entry in value]

@@ -1,0 +1,58 @@
+"""Finds keys and passwords that stand in a manifest themselves. Their values are never shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pod.manifest.errors import KeyPath, Problem, key_label
+from pod.manifest.source import Layer
+from pod.manifest.values import is_array, is_table
+
+_SECRET_KEYS = re.compile(
+    r"(.*_)?(api_?key|secret|secret_key|access_token|auth_token|bearer_token|password|authorization)"
+)
+_SECRET_VALUES = re.compile(
+    r"""
+    \b(?:
+        sk-(?=[A-Za-z0-9_-]*\d)[A-Za-z0-9_-]{20,}  # OpenAI, Anthropic and what copies them
+      | AIza[0-9A-Za-z_-]{35}                     # Google
+      | gsk_[0-9A-Za-z]{20,}                      # Groq
+      | xai-[0-9A-Za-z]{20,}                      # xAI
+      | hf_[0-9A-Za-z]{30,}                       # Hugging Face
+      | gh[pousr]_[0-9A-Za-z]{36,}                # GitHub
+      | github_pat_[0-9A-Za-z_]{40,}
+      | glpat-[0-9A-Za-z_-]{20,}                  # GitLab
+      | xox[abprs]-[0-9A-Za-z-]{20,}              # Slack
+      | A[KS]IA[0-9A-Z]{16}                       # AWS
+    )
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----
+    """,
+    re.VERBOSE,
+)
+_HINT = "put it in an environment variable and name that in [model] api_key_env"
+
+
+def take_secrets(layer: Layer) -> list[Problem]:
+    """Problems for each literal secret of a layer. It is taken out, so that nothing later can show it."""
+    problems: list[Problem] = []
+    for path, holder, name, value in list(_leaves(layer.data, ())):
+        by_name = isinstance(name, str) and _SECRET_KEYS.fullmatch(name.lower().replace("-", "_"))
+        if by_name or (isinstance(value, str) and _SECRET_VALUES.search(value)):
+            message = "a secret must not stand in a manifest" if by_name else "this looks like an API key"
+            problems.append(layer.problem(path, message, key=key_label(path), hint=_HINT))
+            if is_table(holder):
+                del holder[name]
+            else:
+                holder[name] = ""
+    return problems
+
+
+def _leaves(value: dict[str, Any] | list[Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any, Any]]:
+    pairs: Iterable[tuple[Any, Any]] = value.items() if is_table(value) else enumerate(value)
+    for name, inner in pairs:
+        if is_table(inner) or is_array(inner):
+            yield from _leaves(inner, (*path, name))
+        else:
+            yield (*path, name), value, name, inner

@@ -1,0 +1,290 @@
+"""The sections of a manifest that say who the agent is and what it may do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, Strict, field_validator
+
+from pod.manifest.types import (
+    BaseUrl,
+    Command,
+    Count,
+    EnvName,
+    ModelName,
+    Reasoning,
+    Reference,
+    Seconds,
+    Section,
+    Strings,
+)
+
+Profile: TypeAlias = Literal["safe", "workspace-write", "read-only", "unattended"]
+Action: TypeAlias = Literal["allow", "ask", "deny"]
+
+BUILT_IN_TOOLS = (
+    "append_file",
+    "context",
+    "edit_file",
+    "find_files",
+    "jobs",
+    "list_files",
+    "read_file",
+    "search_text",
+    "session_history",
+    "shell",
+    "tasks",
+    "write_file",
+)
+"""The names that `[tools] enable` knows and this version serves."""
+
+LATER_TOOLS = ("fetch_url", "new_context", "notes", "spawn_pod")
+"""The names that a later version serves."""
+
+
+class PodSection(Section):
+    """The pod itself."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = Field(
+        default=None, description="The pod's name, by which it is resumed. Generated where unset.", examples=["auditor"]
+    )
+    description: str = Field(default="", description="What the pod is for, for listings.")
+
+
+class WorkerSection(Section):
+    """What the agent is told, and how long one run may get."""
+
+    system_prompt: str | None = Field(
+        default=None,
+        description="The system prompt. `$cwd`, `$platform`, `$tools` and `$pod` are filled in when a segment starts;"
+        " everything else is left as it stands. Unset: a short general prompt.",
+        examples=["You audit Python projects. Work in $cwd."],
+    )
+    system_prompt_file: str | None = Field(
+        default=None,
+        description="A file that holds the system prompt, instead of `system_prompt`. Relative to the manifest that "
+        "names it.",
+        examples=["prompt.md"],
+    )
+    instructions: Strings = Field(
+        default=("AGENTS.md",),
+        description="Names of instruction files. In each folder from the root of the project down to the working "
+        "folder the first one that exists is read: at most 32 KiB a file and 128 KiB in all.",
+    )
+    max_requests: Count | None = Field(
+        default=None, description="Requests to the model in one run. Unset: no limit.", examples=[500]
+    )
+    output_schema: str | None = Field(
+        default=None,
+        description="A JSON Schema that the final answer must meet. Relative to the manifest that names it.",
+        examples=["out.schema.json"],
+    )
+
+    @field_validator("instructions")
+    @classmethod
+    def _names_only(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not name or name.startswith(("/", "~")) or ".." in name.replace("\\", "/").split("/"):
+                raise ValueError("holds names that are looked up in each folder; a path that leaves the folder is none")
+        return value
+
+
+class ModelSection(Section):
+    """The model, and how it is asked."""
+
+    name: ModelName | None = Field(
+        default=None,
+        description="The model, as `provider:model`. Providers: `anthropic`, `openai`, `openai-chat` (any compatible "
+        "server, see `base_url`), `offline` (no key, no network).",
+        examples=["anthropic:claude-opus-5-5"],
+    )
+    fallback: Annotated[tuple[ModelName, ...], Strict(False)] = Field(
+        default=(),
+        description="Models that are asked in turn where the first is down. One that the request does not fit is "
+        "skipped.",
+    )
+    base_url: BaseUrl | None = Field(
+        default=None,
+        description="Another address of the provider's API. Plain http only to this machine. `${NAME}` is expanded.",
+        examples=["http://localhost:8000/v1"],
+    )
+    api_key_env: EnvName | None = Field(
+        default=None,
+        description="The environment variable that holds the API key. Unset: the provider's usual one. The key itself"
+        " never stands in a manifest.",
+        examples=["ANTHROPIC_API_KEY"],
+    )
+    max_output_tokens: Annotated[int, Field(ge=0)] = Field(
+        default=8192, description="Tokens that one reply may have. 0: what the model allows."
+    )
+    context_window: Annotated[int, Field(ge=0)] = Field(
+        default=0, description="The model's window in tokens. 0: from the table of models, else 32,768 with a warning."
+    )
+    reasoning: Reasoning | None = Field(
+        default=None,
+        description="How much the model reasons: a label of the provider, or a budget in tokens. Unset: the model's "
+        "own default.",
+        examples=["medium"],
+        json_schema_extra={"kind": "label or tokens"},
+    )
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = Field(
+        default=None, description="Sampling temperature, only where the model takes one.", examples=[0.2]
+    )
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Nucleus sampling, only where the model takes it.", examples=[0.9]
+    )
+    cache_ttl: Annotated[str, Field(pattern=r"^[1-9]\d*[smh]$")] = Field(
+        default="5m",
+        description="How long the provider keeps the prefix cache, as far as it offers a choice: `5m`, `30m`, `1h`.",
+    )
+    connect_timeout: Seconds = Field(default=10.0, description="Seconds until a connection must stand.")
+    read_timeout: Seconds = Field(default=120.0, description="Seconds without a byte from the provider.")
+    idle_timeout: Seconds = Field(
+        default=120.0, description="Seconds without content before a stream counts as stalled."
+    )
+    extra_headers: dict[str, str] = Field(
+        default_factory=dict[str, str], description="Headers that are added to each request. Never a key."
+    )
+    extra_body: dict[str, Any] = Field(
+        default_factory=dict[str, Any], description="Fields that are added to the body of each request."
+    )
+
+
+class ShellTool(Section):
+    """The shell tool."""
+
+    timeout: Seconds = Field(default=120.0, description="Seconds that a command may run.")
+    max_output: Count = Field(
+        default=65_536, description="Bytes of output that reach the model; the rest is kept as an artifact."
+    )
+
+
+class ToolsSection(Section):
+    """The tools that the agent has."""
+
+    enable: Strings = Field(
+        default=("read_file", "list_files", "search_text", "edit_file", "shell", "tasks"),
+        description="Built-in tools that are on: " + ", ".join(f"`{name}`" for name in BUILT_IN_TOOLS) + ".",
+    )
+    python: Annotated[tuple[Reference, ...], Strict(False)] = Field(
+        default=(), description='Tools of your own, as `package.module:name`, for example `"my_pkg.tools:search_docs"`.'
+    )
+    shell: ShellTool = Field(default_factory=ShellTool)
+
+
+class ScopeSection(Section):
+    """The folders that tools may touch."""
+
+    read: Strings = Field(
+        default=(".",),
+        description="Roots that may be read. Relative to the working folder (`-C`); `{manifest_dir}` at the start "
+        "stands for the folder of the manifest.",
+    )
+    write: Strings = Field(default=(), description="Roots that may be written, in the same form. Empty: nothing.")
+
+
+class Rule(Section):
+    """A rule for calls. Rules come before the profile."""
+
+    tool: Annotated[str, Field(min_length=1)] = Field(
+        description="The tool, or `*` for each. Shell-style wildcards.", examples=["shell"]
+    )
+    match: str = Field(
+        default="*",
+        description="What the rule is about: the command of `shell`, the path of a file tool. Shell-style wildcards.",
+    )
+    action: Action = Field(
+        description="What happens. Where several rules match, deny wins over ask, and ask over allow.",
+        examples=["deny"],
+    )
+
+
+class PermissionsSection(Section):
+    """What the agent may do without asking."""
+
+    profile: Profile = Field(
+        default="safe",
+        description="`safe`: reads in scope are free, the first write of a run asks, each process and network call "
+        "asks. `workspace-write`: writes in scope are free too. `read-only`: everything but reads in "
+        "scope is denied. `unattended`: as `workspace-write`, everything else is denied and nothing ever "
+        "asks.",
+    )
+    when_headless: Literal["pause", "deny"] = Field(
+        default="pause", description="What a question does where no human is: wait durably, or deny."
+    )
+    rules: Annotated[tuple[Rule, ...], Strict(False)] = Field(
+        default=(), description="Rules; those of all layers add up."
+    )
+
+
+class SandboxSection(Section):
+    """The sandbox of processes."""
+
+    mode: Literal["off", "workspace", "read-only"] = Field(
+        default="off", description="What processes are kept to: nothing, writes in the working folder, no writes."
+    )
+
+
+class RepeatCall(Section):
+    """The guard against the same call again and again."""
+
+    remind: Annotated[tuple[Count, ...], Strict(False)] = Field(
+        default=(3, 5, 8), description="Counts of identical calls in a row at which the model is reminded."
+    )
+    stop: Count = Field(default=12, description="The count at which the run ends.")
+
+
+class LimitsSection(Section):
+    """Limits of one run; children and compact workers count. By default only repeated calls are limited."""
+
+    max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="US dollars. Reserved before each request; a model without a known price is then an error.",
+        examples=[5.0],
+    )
+    max_total_tokens: Count | None = Field(
+        default=None, description="Tokens of all requests, input and output.", examples=[20_000_000]
+    )
+    max_wall_seconds: Seconds | None = Field(default=None, description="Seconds from start to end.", examples=[86_400])
+    max_tool_calls: Count | None = Field(default=None, description="Tool calls.", examples=[5000])
+    repeat_call: RepeatCall = Field(default_factory=RepeatCall)
+
+
+class RetrySection(Section):
+    """How long a request that failed is tried again."""
+
+    max_attempts: Count = Field(default=6, description="Tries for one request, the first included.")
+    max_seconds: Seconds = Field(default=300.0, description="Seconds for all tries of one request.")
+
+
+class LogSection(Section):
+    """The session log."""
+
+    durability: Literal["fsync", "batch", "os"] = Field(
+        default="fsync",
+        description="When an entry counts as written: on the disk, on the disk with others of the same moment, or "
+        "handed to the operating system.",
+    )
+    redact: bool = Field(default=True, description="Whether secrets are replaced before an item is logged and sent.")
+
+
+class McpServer(Section):
+    """A server of the Model Context Protocol whose tools the agent gets."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = Field(
+        description="The name before its tools.", examples=["docs"]
+    )
+    command: Command = Field(description="The program and its arguments.", examples=[["docs-mcp"]])
+
+
+class Hook(Section):
+    """A program that is run at an event."""
+
+    event: Annotated[str, Field(pattern=r"^[A-Za-z]+$")] = Field(description="The event.", examples=["PreToolUse"])
+    command: Command = Field(description="The program and its arguments.", examples=[["./check"]])
+
+
+class InterceptorUse(Section):
+    """An interceptor of your own."""
+
+    use: Reference = Field(description="The class, as `package.module:name`.", examples=["my_pkg:MyInterceptor"])

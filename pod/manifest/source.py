@@ -1,0 +1,152 @@
+"""Reads the text of one manifest file: encoding, TOML, and where each key stands."""
+
+from __future__ import annotations
+
+import codecs
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pod.manifest.errors import KeyPath, ManifestError, Problem
+from pod.manifest.locate import locate
+from pod.manifest.values import is_array, is_table
+
+LayerName: TypeAlias = Literal["default", "user", "project", "manifest", "environment", "set"]
+
+DEEPEST = 50
+"""Levels of tables and arrays that a manifest may have."""
+
+_TOO_DEEP = f"tables and arrays are nested deeper than {DEEPEST} levels"
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+# The longer marks first: that of UTF-32 begins like that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "UTF-32"),
+    (codecs.BOM_UTF32_BE, "UTF-32"),
+    (codecs.BOM_UTF16_LE, "UTF-16"),
+    (codecs.BOM_UTF16_BE, "UTF-16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value came from.
+
+    `file` is the file as it is shown, or the name of the environment variable, or the `--set` argument; `key` is
+    the key as it was written, where that is an old name.
+    """
+
+    layer: LayerName
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    key: KeyPath | None = None
+
+    def __str__(self) -> str:
+        if self.file is None:
+            return self.layer
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass
+class Layer:
+    """The values of one source before they are merged. `base` is the folder that its relative paths start from."""
+
+    name: LayerName
+    file: str | None
+    base: Path
+    data: dict[str, Any]
+    origins: dict[KeyPath, Origin] = field(default_factory=dict[KeyPath, Origin])
+
+    def problem(self, path: KeyPath, message: str, *, key: str, hint: str = "") -> Problem:
+        """A problem at a key of this layer."""
+        origin = nearest_origin(self.origins, path)
+        return Problem(
+            message,
+            file=origin.file if origin else self.file,
+            line=origin.line if origin else None,
+            column=origin.column if origin else None,
+            key=key,
+            hint=hint,
+        )
+
+
+def nearest_origin(origins: Mapping[KeyPath, Origin], path: KeyPath) -> Origin | None:
+    """The origin of a key, else of what it stands in, else of anything in it."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in origins:
+            return origins[path[:length]]
+    return next((origin for key, origin in origins.items() if key[: len(path)] == path), None) if path else None
+
+
+def shown(path: Path) -> str:
+    """A path as it is shown: relative where it lies in the current folder."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def decode(data: bytes, file: str) -> str:
+    """The text of a file. A byte order mark of UTF-8 is dropped (case B139). Raises `ManifestError` for another
+    encoding.
+    """
+    if data.startswith(codecs.BOM_UTF8):
+        data = data[len(codecs.BOM_UTF8) :]
+    for mark, encoding in _MARKS:
+        if data.startswith(mark):
+            raise _wrong_encoding(file, f"the file is {encoding}")
+    if b"\0" in data[:4]:
+        raise _wrong_encoding(file, "the file looks like UTF-16 (every other byte is zero)")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as e:
+        line = data.count(b"\n", 0, e.start) + 1
+        raise _wrong_encoding(file, f"byte 0x{data[e.start]:02x} is not UTF-8", line) from None
+
+
+def _wrong_encoding(file: str, message: str, line: int | None = None) -> ManifestError:
+    return ManifestError([Problem(message, file=file, line=line, hint="save it as UTF-8")])
+
+
+def read_layer(path: Path, layer: LayerName) -> Layer:
+    """One file as a layer. Raises `ManifestError` where it cannot be read, decoded or parsed."""
+    file = shown(path)
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        raise ManifestError([Problem(f"cannot be read: {e.strerror or e}", file=file)]) from None
+    text = decode(data, file)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as e:
+        raise ManifestError([_syntax(str(e), text, file)]) from None
+    except RecursionError:
+        raise ManifestError([Problem(_TOO_DEEP, file=file)]) from None
+    if _is_deeper(values, DEEPEST):
+        raise ManifestError([Problem(_TOO_DEEP, file=file)])
+    origins = {key: Origin(layer, file, place.line, place.column) for key, place in locate(text).items()}
+    return Layer(layer, file, path.parent, values, origins)
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if is_table(value):
+        return levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value.values())
+    return is_array(value) and (levels == 0 or any(_is_deeper(inner, levels - 1) for inner in value))
+
+
+def _syntax(message: str, text: str, file: str) -> Problem:
+    found = _PLACE.search(message)
+    line: int | None = None
+    column: int | None = None
+    if found:
+        message = message[: found.start()]
+        if found[1]:
+            line, column = int(found[1]), int(found[2])
+        else:
+            lines = text.splitlines() or [""]
+            line, column = len(lines), len(lines[-1]) + 1
+    return Problem(f"is not valid TOML: {message}", file=file, line=line, column=column)

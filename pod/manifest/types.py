@@ -1,0 +1,127 @@
+"""The value types that several sections of a manifest share."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+
+_PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?)%")
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
+_MODEL_NAME = re.compile(r"[a-z][a-z0-9-]*:\S+")
+
+
+class Section(BaseModel):
+    """A table of the manifest: immutable, without unknown keys, without conversions (`"8"` is not a number)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+def _trigger(value: Any) -> int | str:
+    if isinstance(value, str):
+        found = _PERCENT.fullmatch(value)
+        if found and float(found[1]) > 0:
+            return value
+    elif isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ValueError('should be a number of tokens above 0, or a share like "60%" (above 0%, below 100%)')
+
+
+def trigger_tokens(trigger: int | str, available: int) -> int:
+    """A trigger in tokens. `available` (tokens) is what the window leaves for input; a share is taken of it."""
+    if isinstance(trigger, int):
+        return trigger
+    return int(available * float(trigger.removesuffix("%")) / 100)
+
+
+def _savings(value: Any) -> int | str:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
+        return value
+    raise ValueError('should be a number of tokens, or "auto"')
+
+
+def _reasoning(value: Any) -> int | str:
+    if isinstance(value, str) and re.fullmatch("[a-z]+", value):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ValueError('should be a label like "low", "medium" or "high", or a budget in tokens above 0')
+
+
+def _model_name(value: str) -> str:
+    if not _MODEL_NAME.fullmatch(value):
+        raise ValueError('should be written provider:model, for example "anthropic:claude-sonnet-5-5"')
+    return value
+
+
+def _base_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        host = parts.hostname or ""
+    except ValueError as e:
+        raise ValueError(f"is not a URL: {e}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError('should be a URL that begins with "https://"')
+    if parts.username or parts.password:
+        raise ValueError("must hold no user name or password; name the variable of the key in api_key_env")
+    if parts.scheme == "http" and not _LOOPBACK.fullmatch(host):
+        raise ValueError("plain http goes only to this machine (localhost, 127.0.0.1, ::1); use https")
+    return value
+
+
+Tokens: TypeAlias = Annotated[int, Field(gt=0)]
+"""A number of tokens above 0."""
+
+Count: TypeAlias = Annotated[int, Field(gt=0)]
+"""A whole number above 0."""
+
+Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""A time in seconds above 0."""
+
+Strings: TypeAlias = Annotated[tuple[str, ...], Strict(False)]
+"""A TOML array of strings."""
+
+Command: TypeAlias = Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
+"""A program and its arguments; no shell reads them."""
+
+Trigger: TypeAlias = Annotated[
+    int | str,
+    BeforeValidator(_trigger),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": r"^\d{1,2}(\.\d+)?%$"},
+            ]
+        }
+    ),
+]
+"""Tokens, or a share such as `"60%"` of what the window leaves for input."""
+
+Savings: TypeAlias = Annotated[
+    int | str,
+    BeforeValidator(_savings),
+    WithJsonSchema({"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 0}]}),
+]
+"""Tokens, or `"auto"`."""
+
+Reasoning: TypeAlias = Annotated[
+    int | str,
+    BeforeValidator(_reasoning),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": "^[a-z]+$"}, {"type": "integer", "exclusiveMinimum": 0}]}),
+]
+"""A label, or a budget in tokens."""
+
+ModelName: TypeAlias = Annotated[str, AfterValidator(_model_name)]
+"""`provider:model`."""
+
+BaseUrl: TypeAlias = Annotated[str, AfterValidator(_base_url)]
+"""An https address, or plain http to this machine."""
+
+EnvName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""The name of an environment variable."""
+
+Reference: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+"""`package.module:name`."""

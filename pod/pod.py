@@ -1,0 +1,292 @@
+"""The Pod: a named, durable supervisor of one agent, for embedding."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import anyio
+from anyio.abc import TaskGroup
+
+from pod import setup
+from pod.bus import Subscription
+from pod.errors import UsageProblem
+from pod.events import Event, Init, event_of
+from pod.handle import RunHandle
+from pod.instructions import collect
+from pod.log import entries as e
+from pod.log.files import Files
+from pod.log.folder import PodFolder, default_home
+from pod.manifest import Loaded, Manifest, load_manifest
+from pod.reading import SessionReader
+from pod.result import RunResult
+from pod.running import Running
+from pod.services import Services
+from pod.session import Session
+from worker.ids import uuid7
+from worker.interceptor import Interceptor
+from worker.models.base import Model
+from worker.results import Yielded
+from worker.tools import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What `Pod.open` was given besides the manifest."""
+
+    name: str | None = None
+    cwd: Path | None = None
+    home: Path | None = None
+    tools: Sequence[Tool | Callable[..., Any]] = ()
+    interceptors: Sequence[Interceptor] = ()
+    model: Model | str | None = None
+    compact_model: Model | str | None = None
+    deps: Any = None
+    headless: bool = True
+    must_exist: bool = False
+    on_yield: Callable[[Yielded], Any] | None = None
+    observers: Sequence[Callable[[Event], object]] = ()
+    files: Files | None = None
+
+
+class Pod:
+    """One agent with a durable session. Make one with `Pod.open` and use it as an async context manager.
+
+    All methods that change the pod are durable when they return. One `Pod` belongs to one event loop.
+    """
+
+    def __init__(self, manifest: Manifest | Loaded, options: Options) -> None:
+        self._loaded = manifest if isinstance(manifest, Loaded) else None
+        self.manifest = manifest.manifest if isinstance(manifest, Loaded) else manifest
+        self._options = options
+        self.home = options.home or default_home()
+        self.cwd = Path(os.path.realpath(options.cwd or Path.cwd()))
+        self.name = options.name or self.manifest.pod.name or _generated(self._loaded)
+        self._stack = AsyncExitStack()
+
+    @classmethod
+    def open(
+        cls,
+        manifest: str | os.PathLike[str] | Manifest | Loaded,
+        *,
+        name: str | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        home: str | os.PathLike[str] | None = None,
+        overrides: Sequence[str] = (),
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        interceptors: Sequence[Interceptor] = (),
+        model: Model | str | None = None,
+        compact_model: Model | str | None = None,
+        deps: Any = None,
+        headless: bool = True,
+        on_yield: Callable[[Yielded], Any] | None = None,
+        observers: Sequence[Callable[[Event], object]] = (),
+        files: Files | None = None,
+    ) -> Pod:
+        """A pod from a manifest (a path, a shipped name, or a `Manifest`), made or reopened by name when it is entered.
+
+        `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `tools`, `interceptors`, `model` and
+        `compact_model` come before what the manifest says; `deps` is handed to tools. Raises `ManifestError`; entering raises
+        `PodBusy`, `LogDamaged`, `UsageProblem`, `worker.errors.ConfigError`.
+        """
+        folder = Path(cwd).absolute() if cwd is not None else None
+        if not isinstance(manifest, Manifest | Loaded):
+            manifest = load_manifest(manifest, overrides, cwd=folder, model_required=model is None)
+        options = Options(
+            name=name, cwd=folder, home=Path(home).absolute() if home is not None else None, tools=tools, interceptors=interceptors,
+            model=model, compact_model=compact_model, deps=deps, headless=headless, on_yield=on_yield, observers=observers,
+            files=files,
+        )  # fmt: skip
+        return cls(manifest, options)
+
+    @classmethod
+    def reopen(cls, name: str, *, home: str | os.PathLike[str] | None = None, **options: Any) -> Pod:
+        """A pod that exists, with the manifest that its session holds. Raises `PodNotFound`, `UsageProblem`."""
+        root = Path(home).absolute() if home is not None else default_home()
+        folder = PodFolder(root, name)
+        start = SessionReader(folder).active_start()
+        manifest = Manifest.model_validate_json(folder.blob(start.blobs["manifest"]), strict=False)
+        cwd = options.pop("cwd", None) or folder.blob(start.blobs["cwd"])
+        return cls.open(manifest, name=name, home=root, cwd=cwd, **options)
+
+    @classmethod
+    def run_sync(
+        cls, manifest: str | os.PathLike[str] | Manifest, task: str, *, backend: str = "asyncio", **options: Any
+    ) -> RunResult:
+        """Runs one task to its end, for scripts without an event loop."""
+
+        async def main() -> RunResult:
+            async with cls.open(manifest, **options) as pod:
+                return await pod.run(task)
+
+        return anyio.run(main, backend=backend)
+
+    # -- entering ---------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._enter()
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await self._stack.aclose()
+            raise
+        return self
+
+    async def _enter(self) -> None:
+        m, o = self.manifest, self._options
+        models = _given(o.model, m)
+        tools = setup.tools_of(m, o.tools)
+        users = setup.user_interceptors(m, o.interceptors)
+        compact_models = _compact_models(o.compact_model, m, models)
+        for model in {id(x): x for x in (*models, *compact_models)}.values():
+            self._stack.push_async_callback(model.aclose)
+        session = await anyio.to_thread.run_sync(self._session, models[0], tools)
+        self._stack.callback(session.close)
+        services = Services.of(m, session, self.cwd)
+        self._stack.push_async_callback(services.processes.end_all)
+        self._running = Running(
+            manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
+            cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield,
+        )  # fmt: skip
+        self._running.bus.observers += o.observers
+        self._running.instructions = await anyio.to_thread.run_sync(collect, self.cwd, m.worker.instructions)
+        self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
+
+    def _session(self, model: Model, tools: dict[str, Tool]) -> Session:
+        m = self.manifest
+        family = model.capabilities.family
+        folder = PodFolder(self.home, self.name)
+        options: dict[str, Any] = {"family": family, "durability": m.log.durability, "files": self._options.files}
+        if folder.exists():
+            return Session.open(self.home, self.name, **options)
+        tag = uuid7()[-12:]
+        instructions = collect(self.cwd, m.worker.instructions)
+        system = setup.render_system(m, instructions, tools, self.cwd, self.name, tag)
+        blobs = {
+            "system": system,
+            "schemas": setup.schemas_text(tools),
+            "manifest": m.model_dump_json(),
+            "cwd": str(self.cwd),
+        }
+        return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._stack.__aexit__(kind, error, trace)
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    async def run(self, text: str) -> RunResult:
+        """Runs with a new user message to the end. Cancelled, the run's end is on record, and input that nothing came of is given back."""
+        return await self._running.drive(text)
+
+    async def resume(self) -> RunResult:
+        """Goes on without new input: an open run, an unanswered message, a run that stopped early.
+
+        Raises `UsageProblem` where nothing is left to do.
+        """
+        await self._running.drain()
+        if not self._running.session.state.unanswered:
+            raise UsageProblem(f"pod {self.name!r} has nothing to go on with: its last run finished. Give it a new message.")
+        return await self._running.drive(None)
+
+    def start(self, text: str | None) -> RunHandle:
+        """A handle on a new run (None: go on without new input). Enter it to begin."""
+        return RunHandle(self._running, self._group, text, self.events)
+
+    # -- steering and looking ---------------------------------------------------------------------------------
+
+    async def send(self, text: str) -> str:
+        """Stores a user message for the next request; durable when it returns. Returns its id."""
+        return await self._running.accept(text)
+
+    async def approve(self, approval: str, *, scope: Literal["once", "run"] = "once", by: str = "") -> None:
+        """Answers yes. The call runs when the pod goes on (`resume`). Raises `UsageProblem` for an id that is not asked."""
+        await self._answer(approval, True, {"scope": scope, "by": by})
+
+    async def deny(self, approval: str, *, message: str = "", by: str = "") -> None:
+        """Answers no; `message` reaches the model. Raises `UsageProblem` for an id that is not asked."""
+        await self._answer(approval, False, {"message": message, "by": by})
+
+    async def _answer(self, approval: str, approved: bool, args: dict[str, Any]) -> None:
+        if not self._running.answer(approval, approved, args):
+            asked = ", ".join(self._running.session.state.approvals) or "nothing is asked"
+            raise UsageProblem(f"no approval {approval!r} is open in pod {self.name!r} (open: {asked})")
+        await self._running.session.sync()
+
+    @property
+    def approvals(self) -> list[Any]:
+        """What waits for a human."""
+        return list(self._running.session.state.approvals.values())
+
+    async def compact(self, focus: str | None = None) -> bool:
+        """Compacts by hand, between runs. Returns whether a new segment began; the reason otherwise is a warning on record."""
+        if self._running.busy:
+            self._running.orders.compact, self._running.orders.focus = True, focus
+            return False
+        return await self._running.compact("hand", focus)
+
+    def subscribe(self) -> Subscription:
+        """A reader of all events from now on."""
+        return self._running.bus.subscribe()
+
+    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+        """The events of the session from the log, those after number `after`: the same objects that the stream told."""
+        reader = SessionReader(self._running.session.folder)
+        for line in await anyio.to_thread.run_sync(lambda: list(reader.lines(after))):
+            record = e.record_of(line)
+            event = event_of(line, record) if record is not None else None
+            if event is not None:
+                yield event
+
+    def init_event(self) -> Init:
+        """The first event of a stream."""
+        running, state = self._running, self._running.session.state
+        sender = running.worker.sender
+        budget = sender.budget(sender.model)
+        triggers = {k: setup.trigger_value(v, budget.available) for k, v in self.manifest.triggers.items()}
+        return Init(
+            pod=self.name, session=state.start.session, segment=state.start.segment, manifest=self.manifest.digest,
+            model=sender.model.name, window=budget.window, window_source=budget.window_source, available=budget.available,
+            triggers=dict(triggers), seq=state.last_seq,
+        )  # fmt: skip
+
+    @property
+    def state(self) -> Any:
+        """The folded state of the active segment, to look at."""
+        return self._running.session.state
+
+    @property
+    def running(self) -> Running:
+        """The moving parts, for tests and for the command line."""
+        return self._running
+
+
+def _given(given: Model | str | None, manifest: Manifest) -> tuple[Model, ...]:
+    if given is None:
+        return setup.models_of(manifest.model)
+    if isinstance(given, str):
+        return setup.models_of(manifest.model.model_copy(update={"name": given, "fallback": ()}))
+    return (given,)
+
+
+def _compact_models(given: Model | str | None, manifest: Manifest, models: tuple[Model, ...]) -> tuple[Model, ...]:
+    if isinstance(given, str):
+        return setup.models_of(manifest.model.model_copy(update={"name": given, "fallback": ()}))
+    if given is not None:
+        return (given,)
+    section = manifest.compaction.model if manifest.compaction else None
+    return models if section is None or section.name is None else setup.models_of(section)
+
+
+def _generated(loaded: Loaded | None) -> str:
+    stem = loaded.path.stem if loaded is not None else "pod"
+    clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem).strip("-._") or "pod"
+    return f"{clean}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid7()[-4:]}"

@@ -1,0 +1,317 @@
+"""Reading a session without writing to it: which segments it has, its entries in order, single items as they were made.
+
+Nothing here takes the lock or loads a log whole. A `cleared_from` lineage is a floor: what lies before it cannot be
+reached from here, and a first entry that does not read beyond doubt is a floor as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from pydantic import BaseModel, ValidationError
+
+from pod.errors import NewerFormat, UsageProblem
+from pod.log import entries as e
+from pod.log.folder import PodFolder
+from pod.log.lines import FORMAT, Invalid, Line, parse
+from pod.log.segment import Damage, raw_lines, scan
+from worker import records as w
+from worker.history import LOST, lost_result
+from worker.items import Item, ToolCallItem
+from worker.records import Record
+
+TAIL = 65_536
+"""Bytes that `last_lines` reads at most."""
+
+ITEM_KINDS = frozenset({"segment_started", "input", "reply", "tool_result", "context_added"})
+"""Kinds of entries that hold items as they were made."""
+
+End: TypeAlias = Literal["start", "cleared", "forked", "missing", "unreadable"]
+"""Why there is nothing before the oldest readable segment.
+
+The session begins there; it was cleared; it was forked from another session; the file is gone; its first entry does
+not read.
+"""
+
+_SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def items_of(record: Record) -> tuple[Item, ...]:
+    """The items that an entry brings, as they were made; projections (`pruned`, `edited`) bring none."""
+    match record:
+        case e.SegmentStarted():
+            return (*record.items, *record.pending_inputs)
+        case w.Input() | w.ToolResult():
+            return (record.item,)
+        case w.ReplyRecord() | w.ContextAdded():
+            return tuple(record.items)
+        case _:
+            return ()
+
+
+class SegmentItems:
+    """The first items of a segment's view, as its log holds them: whole, whatever was pruned since.
+
+    `ids` are the view's, in its order. The log is read once, when an item is first asked for, and only the place of
+    each item is kept.
+    """
+
+    def __init__(self, path: Path, ids: Sequence[str]) -> None:
+        self.path = path
+        self._ids = tuple(ids)
+        self._places: dict[str, tuple[int, int]] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many items there are."""
+        return len(self._ids)
+
+    def read(self, start: int, stop: int) -> list[Item]:
+        """Items from `start` (0-based) up to before `stop`.
+
+        Blocks. Raises `UsageProblem` for an item that the log does not hold.
+        """
+        if self._places is None:
+            self._places = self._index()
+        found: list[Item] = []
+        at, held = -1, dict[str, Item]()
+        with self.path.open("rb") as file:
+            for label in self._ids[max(start, 0) : max(stop, 0)]:
+                place = self._places.get(label.removeprefix(LOST))
+                if place is None:
+                    raise UsageProblem(f"{self.path}: the log holds no item {label}; `pod doctor` looks into it")
+                offset, length = place
+                if offset != at:
+                    file.seek(offset)
+                    line = parse(file.read(length).rstrip(b"\n"), offset, 0)
+                    record = e.record_of(line, self.path)
+                    at, held = offset, _by_id(() if record is None else items_of(record))
+                item = held[label.removeprefix(LOST)]
+                found.append(lost_result(item) if label.startswith(LOST) and isinstance(item, ToolCallItem) else item)
+        return found
+
+    def _index(self) -> dict[str, tuple[int, int]]:
+        wanted = {label.removeprefix(LOST) for label in self._ids}
+        places: dict[str, tuple[int, int]] = {}
+        for line in scan(self.path):
+            if isinstance(line, Damage) or line.kind not in ITEM_KINDS:
+                continue
+            record = e.record_of(line, self.path)
+            for item in () if record is None else items_of(record):
+                if item.id in wanted:
+                    places.setdefault(item.id, (line.offset, line.length))
+            if len(places) == len(wanted):
+                break
+        return places
+
+
+def _by_id(items: Iterable[Item]) -> dict[str, Item]:
+    found: dict[str, Item] = {}
+    for item in items:
+        found.setdefault(item.id, item)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment of a session: `seq` and `at` of its first entry (0 and empty where that does not read), and its lineage.
+
+    `upto` is the last entry that belongs to the session (a rewind left what came after it), None for all of them.
+    """
+
+    id: str
+    path: Path
+    seq: int
+    at: str
+    lineage: e.Lineage | None
+    upto: int | None = None
+
+
+class Chain(NamedTuple):
+    """The segments of a session, newest first, and why there are no more."""
+
+    segments: tuple[Segment, ...]
+    end: End
+
+
+class Located(NamedTuple):
+    """An entry with the segment that it stands in."""
+
+    segment: str
+    line: Line
+
+
+class _Start(BaseModel):
+    session: str
+    segment: str
+    lineage: e.Lineage
+
+
+@dataclass
+class SessionReader:
+    """Reads the session of one pod, from its active segment back to where it began or was cleared.
+
+    Safe beside a writer in this or another process. First entries are remembered: a segment's never changes.
+    """
+
+    folder: PodFolder
+    _heads: dict[tuple[str, int, int], tuple[Segment | None, End | None]] = field(
+        default_factory=dict[tuple[str, int, int], tuple[Segment | None, End | None]], repr=False
+    )
+
+    def walk(self) -> Iterator[Segment]:
+        """The segments, newest first; each file's first entry is read when it is come to.
+
+        Raises `PodNotFound`, `UsageProblem`.
+        """
+        for segment, _ in self._walk():
+            if segment is not None:
+                yield segment
+
+    def chain(self) -> Chain:
+        """All segments and why there are no more. Raises `PodNotFound`, `UsageProblem`."""
+        segments: list[Segment] = []
+        end: End = "start"
+        for segment, reason in self._walk():
+            if segment is not None:
+                segments.append(segment)
+            end = reason or end
+        return Chain(tuple(segments), end)
+
+    def located(self, after_seq: int = 0, on_damage: Callable[[str, Damage], None] | None = None) -> Iterator[Located]:
+        """The entries of the session with a number above `after_seq`, in order, each with its segment.
+
+        Older segments than the one that holds `after_seq` are not opened beyond their first entry. Damage before a
+        valid entry is passed over and told to `on_damage` with its segment; an unfinished last line is not damage.
+        Raises `PodNotFound`, `NewerFormat`.
+        """
+        chosen: list[Segment] = []
+        for segment in self.walk():
+            chosen.append(segment)
+            if segment.seq <= after_seq + 1:
+                break
+        for segment in reversed(chosen):
+            held: list[Damage] = []
+            for found in scan(segment.path):
+                if isinstance(found, Damage):
+                    held.append(found)
+                    continue
+                if segment.upto is not None and found.seq > segment.upto:
+                    break
+                if on_damage is not None:
+                    for damage in held:
+                        on_damage(segment.id, damage)
+                held.clear()
+                if found.seq > after_seq:
+                    yield Located(segment.id, found)
+
+    def lines(self, after_seq: int = 0, on_damage: Callable[[str, Damage], None] | None = None) -> Iterator[Line]:
+        """`located` without the segments."""
+        for found in self.located(after_seq, on_damage):
+            yield found.line
+
+    # -- lineage ----------------------------------------------------------------------------------------------
+
+    def _walk(self) -> Iterator[tuple[Segment | None, End | None]]:
+        pointer = self.folder.pointer()
+        label: str | None = pointer.segment
+        upto: int | None = None
+        before: int | None = None
+        while label is not None:
+            if _SEGMENT.fullmatch(label) is None:
+                yield None, "unreadable"
+                return
+            segment, end = self._head(label, pointer.session)
+            if segment is None:
+                yield None, end
+                return
+            if before is not None and segment.seq >= before:
+                yield None, "unreadable"
+                return
+            yield replace(segment, upto=upto), end
+            if end is not None or segment.lineage is None:
+                return
+            label, before = segment.lineage.segment, segment.seq
+            upto = segment.lineage.seq if segment.lineage.kind_ == "rewound_from" else None
+
+    def _head(self, label: str, session: str) -> tuple[Segment | None, End | None]:
+        path = self.folder.segment_path(label)
+        try:
+            stat = path.stat()
+        except OSError:
+            return None, "missing"
+        key = (label, stat.st_ino, stat.st_dev)
+        if (known := self._heads.get(key)) is not None:
+            return known
+        found = _first(path, label, session)
+        if found[0] is not None and found[0].seq:
+            self._heads[key] = found
+        return found
+
+
+def _first(path: Path, label: str, session: str) -> tuple[Segment | None, End | None]:
+    unreadable: tuple[Segment, End] = (Segment(label, path, 0, "", None), "unreadable")
+    first = next(iter(raw_lines(path)), None)
+    if first is None:
+        return unreadable
+    try:
+        line = parse(first[1], 0, 1)
+        if line.version > FORMAT:
+            raise NewerFormat(path, line.version, FORMAT)
+        if line.kind != "segment_started":
+            return unreadable
+        start = _Start.model_validate(json.loads(line.body, object_pairs_hook=_no_twins))
+    except (Invalid, ValidationError, ValueError, RecursionError):
+        return unreadable
+    if start.session != session or start.segment != label:
+        return None, "unreadable"
+    return Segment(label, path, line.seq, line.at, start.lineage), _end(start.lineage)
+
+
+def _end(lineage: e.Lineage) -> End | None:
+    match lineage.kind_:
+        case "fresh":
+            return "start"
+        case "cleared_from":
+            return "cleared"
+        case "forked_from":
+            return "forked"
+        case "rewound_from":
+            return "unreadable" if lineage.segment is None or lineage.seq is None else None
+        case _:
+            return "unreadable" if lineage.segment is None else None
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys are all different, however they are escaped: of two lineages, none can be believed."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def last_lines(path: Path, limit: int = TAIL) -> list[Line]:
+    """The valid entries in the last `limit` bytes of a log, in order; for a look at where it stands.
+
+    Raises `OSError`.
+    """
+    size = path.stat().st_size
+    start = max(size - limit, 0)
+    found: list[Line] = []
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read(limit)
+    offset = start
+    for number, part in enumerate(data.split(b"\n")):
+        # The first part is the rest of a line that began before, unless this is the whole file.
+        if part.strip() and (number or not start):
+            with contextlib.suppress(Invalid):
+                found.append(parse(part, offset, 0))
+        offset += len(part) + 1
+    return found

@@ -1,0 +1,137 @@
+"""How a run ended, as a value."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pod.errors import PodError
+from pod.state import PodState
+from worker import results as w
+
+Status: TypeAlias = Literal["finished", "failed", "paused", "limit", "cancelled", "yielded"]
+
+EXIT: dict[str, int] = {"finished": 0, "failed": 1, "paused": 3, "yielded": 3, "limit": 4, "cancelled": 130}
+"""Exit codes by status (design, part 4)."""
+
+EXIT_BY_KIND: dict[str, int] = {
+    "refused": 5,
+    "model_not_found": 69,
+    "quota": 69,
+    "auth": 77,
+    "rate_limited": 75,
+    "overloaded": 75,
+    "provider_down": 75,
+    "stream_broken": 75,
+    "stream_stalled": 75,
+}
+"""Exit codes of failures that are not plain 1."""
+
+
+class RunFailed(PodError):
+    """Raised by `raise_for_status`: the run did not finish. `result` has everything."""
+
+    def __init__(self, result: RunResult) -> None:
+        self.result = result
+        self.exit_code = result.exit_code
+        super().__init__(f"the run of {result.pod!r} ended as {result.status}: {result.why_runtime_stopped or result.error or ''}")
+
+
+class RunResult(BaseModel):
+    """A run's end. `text` is None unless it finished; `partial` is what a failed run had said.
+
+    Tokens and US dollars of this run; `session_cost_usd` of the whole session, compact workers included. `duration_s` is wall time from the
+    run's start, through restarts.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    pod: str
+    session: str
+    segment: str
+    run: str | None
+    status: Status
+    text: str | None = None
+    output: Any = None
+    partial: str = ""
+    error: str | None = None
+    error_kind: str | None = None
+    details: dict[str, Any] = Field(default_factory=dict[str, Any])
+    why_model_stopped: str = ""
+    why_runtime_stopped: str = ""
+    approvals: tuple[str, ...] = ()
+    withdrawn: tuple[str, ...] = ()
+    truncated: bool = False
+    empty: bool = False
+    requests: int = 0
+    tool_calls: int = 0
+    retries: int = 0
+    denials: int = 0
+    segments: int = 1
+    compactions: int = 0
+    prunes: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    session_cost_usd: float | None = None
+    usage: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
+    duration_s: float = 0.0
+    resumable: bool = True
+    exit_code: int = 0
+
+    def raise_for_status(self) -> RunResult:
+        """Itself where the run finished. Raises `RunFailed` otherwise."""
+        if self.status != "finished":
+            raise RunFailed(self)
+        return self
+
+
+def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, seconds: float, stopped: str = "") -> RunResult:
+    """The result that an outcome and the state's figures give."""
+    counters, totals = state.history.counters, state.totals
+    fields: dict[str, Any] = {
+        "pod": pod,
+        "session": state.start.session,
+        "segment": state.start.segment,
+        "run": run,
+        "requests": counters.requests,
+        "tool_calls": counters.tool_calls,
+        "retries": counters.retries,
+        "denials": counters.denied,
+        "segments": counters.segments,
+        "compactions": counters.compactions,
+        "prunes": counters.prunes,
+        "input_tokens": counters.prompt_tokens,
+        "cached_tokens": counters.cached_tokens,
+        "output_tokens": counters.output_tokens,
+        "cost_usd": None if counters.unpriced else round(counters.cost_usd + counters.worker_cost_usd, 6),
+        "session_cost_usd": None if totals.unpriced else round(totals.cost_usd, 6),
+        "usage": totals.by,
+        "duration_s": round(seconds, 3),
+        "why_runtime_stopped": stopped,
+    }
+    match outcome:
+        case w.Finished():
+            fields |= {"status": "finished", "text": outcome.text, "output": outcome.output, "empty": outcome.empty}
+            fields |= {"why_model_stopped": "end", "resumable": True}
+        case w.Failed():
+            fields |= {"status": "failed", "error": outcome.message, "error_kind": outcome.kind, "partial": outcome.text}
+            fields |= {"details": outcome.details, "truncated": outcome.kind == "output_limit"}
+            fields["why_model_stopped"] = {"output_limit": "length", "refused": "refusal"}.get(outcome.kind, "")
+            fields["why_runtime_stopped"] = stopped or outcome.kind
+        case w.LimitReached():
+            fields |= {"status": "limit", "error": outcome.message, "error_kind": outcome.limit, "details": outcome.figures}
+            fields["why_runtime_stopped"] = stopped or f"limit {outcome.limit}"
+        case w.Paused():
+            fields |= {"status": "paused", "approvals": outcome.approvals, "why_runtime_stopped": "waits for approval"}
+        case w.Cancelled():
+            fields |= {"status": "cancelled", "withdrawn": outcome.withdrawn, "why_runtime_stopped": stopped or "cancelled"}
+        case w.Yielded():
+            fields |= {"status": "yielded", "details": outcome.detail, "why_runtime_stopped": f"yielded: {outcome.reason}"}
+    kind = fields.get("error_kind") or ""
+    fields["exit_code"] = EXIT_BY_KIND.get(kind, EXIT[fields["status"]])
+    if stopped == "SIGTERM":
+        fields["exit_code"] = 143
+    return RunResult.model_validate(fields)

@@ -1,0 +1,440 @@
+"""What a pod does in one run: the worker of the active segment, the meaning of its yields, recovery, the end on record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from interceptors.approvals import ApprovalAnswered
+from interceptors.ceiling import overhead_of
+from pod import setup
+from pod.bus import Bus
+from pod.context.compacting import Compactor
+from pod.context.policy import GROWTH, Trigger
+from pod.errors import PodError, UsageProblem
+from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
+from pod.instructions import Instructions, collect
+from pod.log import entries as e
+from pod.log import inbox
+from pod.log.lines import Line
+from pod.manifest import Manifest, trigger_tokens
+from pod.recovery import close_open_calls, end_survivors
+from pod.result import RunResult, result_of
+from pod.services import Services
+from pod.session import Session
+from worker.calling import Caller
+from worker.estimate import estimate_spec, estimate_text
+from worker.ids import uuid7
+from worker.interceptor import CONTINUE, Decision, Interceptor, Note, RequestContext, Yield
+from worker.items import ContextItem, UserItem
+from worker.loop import Worker
+from worker.models.base import Delta, Model
+from worker.records import ContextAdded, Input, Record, ToolsChanged, Withdrawn
+from worker.results import Cancelled, Failed, Outcome, Paused, Yielded
+from worker.retry import RetryPolicy
+from worker.sending import Sender
+from worker.tools import Tool
+
+SEGMENTS_WITHOUT_END = 10_000
+"""Segments of one run after which it ends: far above any use, so that no loop is without a bound."""
+
+
+@dataclass
+class Orders:
+    """What was asked of the pod from outside, to be followed at the next request boundary."""
+
+    stop: str | None = None
+    after_segment: bool = False
+    compact: bool = False
+    focus: str | None = None
+
+
+class Supervision(Interceptor):
+    """First in the chain: orders from outside, and the check of a new segment against its first report."""
+
+    name = "supervision"
+
+    def __init__(self, orders: Orders, session: Session) -> None:
+        self._orders = orders
+        self._session = session
+
+    async def before_request(self, ctx: RequestContext) -> Decision:
+        """A yield for an order; a note where a new segment's first report came in."""
+        if self._orders.stop is not None:
+            return Yield("stop", {"reason": self._orders.stop})
+        if self._orders.compact:
+            return Yield("compact", {"trigger": "hand"})
+        state = self._session.state
+        base = ctx.history.baseline
+        accepted = state.accepted
+        if accepted is not None and not state.verified and base is not None and state.replies:
+            ok = state.first_reported < accepted.limit and state.first_reported <= accepted.before * 0.9
+            return Note(
+                e.Verified(
+                    reported=state.first_reported, estimated=accepted.after, before=accepted.before, accepted=ok
+                )
+            )
+        return CONTINUE
+
+
+@dataclass
+class Running:
+    """The moving parts of an open pod. `pod.Pod` is its public face.
+
+    One worker lives per segment: a new segment gets new ones from the log, exactly as a restart does.
+    """
+
+    manifest: Manifest
+    session: Session
+    models: Sequence[Model]
+    compact_models: Sequence[Model]
+    tools: dict[str, Tool]
+    services: Services
+    cwd: Path
+    users: Sequence[Interceptor] = ()
+    deps: Any = None
+    headless: bool = True
+    on_yield: Callable[[Yielded], Any] | None = None
+    bus: Bus = field(default_factory=Bus)
+    orders: Orders = field(default_factory=Orders)
+    instructions: Instructions = field(default_factory=Instructions)
+    clock: Callable[[], float] = time.time
+    sender_waits: bool = True
+    stopped_by: str = ""
+    busy: bool = False
+    worker: Worker = field(init=False)
+    compactor: Compactor = field(init=False)
+    chain: tuple[Interceptor, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        self.session.listeners += [self._tell, self.services.told]
+        self.assemble()
+
+    # -- assembling -------------------------------------------------------------------------------------------
+
+    def assemble(self) -> None:
+        """Makes worker, interceptors and compactor for the active segment."""
+        session, m = self.session, self.manifest
+        state = session.state
+        system = session.folder.blob(state.start.blobs["system"])
+        specs = tuple(t.spec for t in self.tools.values())
+        self.services.follow(state)
+        family = self.models[0].capabilities.family
+        state.history.set_family(family)
+        self.chain = setup.chain(
+            m, session, self.models, self.users, Supervision(self.orders, session), overhead_of(system, specs, family),
+            self.services.scope, headless=self.headless,
+        )  # fmt: skip
+        session.observe_with(self.chain)
+        sender = Sender(
+            models=self.models,
+            ledger=session.ledger,
+            system=system,
+            tools=specs,
+            max_output_tokens=m.model.max_output_tokens,
+            buffer=m.context.buffer_tokens,
+            retry=RetryPolicy(max_attempts=m.retry.max_attempts, max_seconds=m.retry.max_seconds),
+            cache_key=state.start.session,
+        )
+        caller = Caller(
+            ledger=session.ledger,
+            tools=self.tools,
+            interceptors=self.chain,
+            cwd=self.cwd,
+            tag=state.start.tag,
+            deps=self.deps,
+            services=self.services.by_type(),
+            artifacts=self.services.artifacts,
+            point=session.folder.files.point,
+        )
+        self.worker = Worker(session.ledger, sender, caller, self.chain, intake=self.drain, observer=self)
+        self.compactor = Compactor(
+            session=session,
+            sender=sender,
+            config=setup.compaction_config(m),
+            models=self.compact_models,
+            tools=self.tools,
+            scope=self.services.scope,
+            artifacts=self.services.artifacts,
+            services=self.services.by_type(),
+            read=self.services.read_again,
+            cwd=self.cwd,
+            fresh=self._fresh,
+            interceptors=self.chain,
+            deps=self.deps,
+            progress=self._progress,
+        )
+
+    def _fresh(self) -> tuple[dict[str, str], int]:
+        """The texts of a new segment by use, and the raw tokens of its prompt and schemas."""
+        system = self.render()
+        family = self.models[0].capabilities.family
+        overhead = estimate_text(system, family) + sum(estimate_spec(t.spec, family) for t in self.tools.values())
+        texts = {"system": system, "schemas": setup.schemas_text(self.tools), "manifest": self.manifest.model_dump_json(), "cwd": str(self.cwd)}
+        return texts, overhead
+
+    def render(self) -> str:
+        """The system prompt that a new segment would get."""
+        tag, name = self.session.state.start.tag, self.session.folder.name
+        return setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag)
+
+    # -- telling ----------------------------------------------------------------------------------------------
+
+    def _tell(self, line: Line, record: Record) -> None:
+        event = event_of(line, record)
+        if event is not None:
+            self.bus.publish(event)
+
+    def _pass(self, event: Event) -> None:
+        self.bus.publish(event.model_copy(update={"seq": self.session.state.last_seq}))
+
+    def _progress(self, label: str, stage: str, figures: Mapping[str, Any]) -> None:
+        self._pass(CompactionProgress(compaction=label, stage=stage, figures=dict(figures)))
+
+    def request_started(self, ctx: RequestContext) -> None:
+        """Tells readers (worker.loop.Observer)."""
+        if not (self.bus.subscriptions or self.bus.observers):
+            return
+        lowest = self.compactor.limits().lowest if self.manifest.policy in setup.ACTING else None
+        number = ctx.history.counters.requests + 1
+        self._pass(
+            RequestStarted(
+                model=ctx.model, request=number, tokens=ctx.occupancy.tokens, provenance=ctx.occupancy.provenance,
+                ceiling=ctx.budget.available, trigger=lowest,
+            )
+        )  # fmt: skip
+
+    def delta(self, delta: Delta) -> None:
+        """Tells readers (worker.loop.Observer)."""
+        if delta.kind == "text" and (self.bus.subscriptions or self.bus.observers):
+            self._pass(TextDelta(text=delta.text))
+
+    # -- input ------------------------------------------------------------------------------------------------
+
+    async def accept(self, text: str, *, inbox_id: str | None = None) -> str:
+        """Stores a user message on arrival; durable when it returns. Returns its id."""
+        item = UserItem(text=text)
+        self.session.put(Input(item=item, inbox=inbox_id))
+        await self.session.sync()
+        return item.id
+
+    async def drain(self) -> None:
+        """Takes what lies in the inbox: recorded first, durable, then unlinked. A known id is only unlinked."""
+        session = self.session
+        found = await anyio.to_thread.run_sync(lambda: list(inbox.waiting(session.folder)))
+        taken: list[Path] = []
+        for path, command in found:
+            if command is not None and command.id not in session.state.inbox:
+                self._take(command)
+            taken.append(path)
+        if taken:
+            await session.sync()
+            for path in taken:
+                session.folder.files.unlink(path)
+
+    def _take(self, command: inbox.Command) -> None:
+        args = command.args
+        if command.kind == "send":
+            self.session.put(Input(item=UserItem(text=str(args.get("text", ""))), inbox=command.id))
+            return
+        self.session.put(e.Commanded(id=command.id, command=command.kind, args=args))
+        match command.kind:
+            case "stop" | "interrupt":
+                self.orders.stop = str(args.get("reason") or command.kind)
+            case "compact":
+                self.orders.compact, self.orders.focus = True, args.get("focus")
+            case "approve" | "deny":
+                self.answer(str(args.get("id", "")), command.kind == "approve", args)
+
+    def answer(self, approval: str, approved: bool, args: Mapping[str, Any]) -> bool:
+        """Puts a human's answer on record; False where nothing of this id is asked."""
+        if approval not in self.session.state.approvals:
+            return False
+        scope: Any = args.get("scope") or "once"
+        self.session.put(
+            ApprovalAnswered(
+                id=approval, approved=approved, by=str(args.get("by") or ""), scope=scope, message=str(args.get("message") or "")
+            )
+        )
+        return True
+
+    # -- one run ----------------------------------------------------------------------------------------------
+
+    async def drive(self, text: str | None, scope: anyio.CancelScope | None = None) -> RunResult:
+        """One run (or, without text, the continuation of one) to its end on record.
+
+        Cancelled, the end is put on record (shielded, short) and the cancellation goes on; where it was `scope` that was cancelled, the
+        result is returned instead. Raises `UsageProblem` while another run is under way, `PodError` of the store.
+        """
+        if self.busy:
+            raise UsageProblem(f"a run of pod {self.session.folder.name!r} is under way; steer it, or wait for its end")
+        self.busy = True
+        try:
+            if text is not None:
+                await self.accept(text)
+            await self.prepare()
+            outcome = await self._stretch()
+        except anyio.get_cancelled_exc_class():
+            outcome = await self.conclude(Cancelled(), withdraw=text is not None and self.sender_waits)
+            if scope is None or not scope.cancel_called:
+                raise
+            return self.result(outcome)
+        except PodError:
+            raise
+        except Exception as error:
+            await self.conclude(Failed("internal", f"{type(error).__name__}: {error}"))
+            raise
+        finally:
+            self.busy = False
+        return self.result(await self.conclude(outcome))
+
+    def result(self, outcome: Outcome) -> RunResult:
+        """The outcome with the run's figures."""
+        state = self.session.state
+        seconds = self.clock() - state.run_started if state.run_started else 0.0
+        return result_of(outcome, state, self.session.folder.name, state.last_run, seconds, self.stopped_by)
+
+    async def prepare(self) -> None:
+        """Everything before the first request of a run or of its continuation."""
+        session = self.session
+        self.orders.stop = None
+        await self.drain()
+        await end_survivors(session, self.services)
+        await close_open_calls(session, self.tools)
+        if session.state.run is None:
+            await self._between_runs()
+            self.instructions = await anyio.to_thread.run_sync(collect, self.cwd, self.manifest.worker.instructions)
+            session.put(e.RunStarted(run=uuid7(), instructions=self.instructions.hashes))
+            for interceptor in self.chain:
+                interceptor.begin_run()
+            await self._instructions_changed()
+        self._schemas_changed()
+        await session.sync()
+
+    async def _instructions_changed(self) -> None:
+        """Instructions that changed since the segment's prompt was made enter as an item; the next segment's prompt has them."""
+        session = self.session
+        standing = session.folder.blob(session.state.start.blobs["system"])
+        if self.instructions.text() in standing:
+            return
+        text = self.instructions.text() or "There are no instruction files any more; earlier ones no longer apply."
+        known = [i for i in session.state.history.view if isinstance(i, ContextItem) and i.kind == "instructions"]
+        if known and known[-1].text == text:
+            return
+        item = ContextItem(kind="instructions", text=text, source="instruction files, as of this run", trust="user")
+        session.put(ContextAdded(items=(item,), by="instructions"))
+
+    def _schemas_changed(self) -> None:
+        session = self.session
+        from worker.text import sha256
+
+        schemas = sha256(setup.schemas_text(self.tools))
+        if session.state.schemas != schemas:
+            session.put(ToolsChanged(system=session.state.start.blobs["system"], tools=schemas))
+
+    async def _between_runs(self) -> None:
+        threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
+        if threshold is None or self.manifest.policy not in setup.ACTING:
+            return
+        available = self.worker.sender.budget(self.worker.sender.model).available
+        tokens = self.worker.sender.occupancy().tokens
+        if tokens <= min(trigger_tokens(threshold, available), available):
+            return
+        failed_at = self.session.state.failed_at_tokens
+        if failed_at and tokens < failed_at * GROWTH:
+            return
+        if not self.compactor.plan("threshold").possible:
+            return
+        await self.compact("threshold")
+
+    async def compact(self, trigger: Trigger, focus: str | None = None) -> bool:
+        """Compacts as well as it can; a failure is a warning. Returns whether a new segment began."""
+        done = await self.compactor.best_effort(trigger, focus)
+        if done:
+            self.assemble()
+        return done
+
+    async def _stretch(self) -> Outcome:
+        for _ in range(SEGMENTS_WITHOUT_END):
+            outcome = await self.worker.run()
+            if not isinstance(outcome, Yielded):
+                return outcome
+            run = self.session.state.run or ""
+            self.session.put(e.YieldedEntry(run=run, reason=outcome.reason, detail=outcome.detail))
+            await self.session.sync()
+            if outcome.reason == "stop":
+                return Cancelled()
+            if outcome.reason != "compact":
+                if self.on_yield is None or not await _maybe(self.on_yield(outcome)):
+                    return outcome
+                continue
+            ended = await self._compact_between_requests(outcome)
+            if ended is not None:
+                return ended
+        return Failed("segments", f"the run went through {SEGMENTS_WITHOUT_END} segments, which is the bound")
+
+    async def _compact_between_requests(self, outcome: Yielded) -> Outcome | None:
+        trigger: Any = outcome.detail.get("trigger", "request_threshold")
+        if trigger == "hand":
+            focus, self.orders.compact, self.orders.focus = self.orders.focus, False, None
+            await self.compact("hand", focus)
+            return None
+        ended = await self.compactor.mandatory(trigger, outcome.detail)
+        if ended is not None:
+            return ended
+        self.assemble()
+        if self.orders.after_segment:
+            self.orders.after_segment = False
+            return Cancelled()
+        return None
+
+    async def conclude(self, outcome: Outcome, *, withdraw: bool = False) -> Outcome:
+        """Puts the end of a stretch on record, shielded and short. A paused run stays open.
+
+        `withdraw`: the sender is still there, so a run cancelled before anything of the model was kept gives its input back.
+        """
+        session = self.session
+        state = session.state
+        with anyio.CancelScope(shield=True):
+            if isinstance(outcome, Cancelled) and withdraw and state.history.counters.requests == 0:
+                ids = tuple(i for i in (*state.history.queue, *state.run_inputs) if self._withdrawable(i))
+                if ids:
+                    session.put(Withdrawn(ids=ids))
+                    outcome = Cancelled(withdrawn=ids)
+            if isinstance(outcome, Paused):
+                session.put(
+                    e.YieldedEntry(run=state.run or "", reason="approval", detail={"approvals": list(outcome.approvals)})
+                )
+            elif state.run is not None and not isinstance(outcome, Yielded):
+                session.put(
+                    e.RunEndedEntry(run=state.run, status=_STATUS[type(outcome).__name__], result=_detail(outcome))
+                )
+            await session.sync()
+        return outcome
+
+    def _withdrawable(self, item: str) -> bool:
+        history = self.session.state.history
+        last = history.last()
+        return item in history.queue or (last is not None and last.id == item)
+
+
+_STATUS = {
+    "Finished": "finished", "Failed": "failed", "LimitReached": "limit", "Cancelled": "cancelled", "Yielded": "yielded"
+}  # fmt: skip
+
+
+def _detail(outcome: Outcome) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {k: v for k, v in asdict(outcome).items() if v not in (None, "", {}, ())}
+
+
+async def _maybe(value: Any) -> Any:
+    import inspect
+
+    return await value if inspect.isawaitable(value) else value

@@ -1,0 +1,96 @@
+"""What a pod lends to its tools: scope, artifacts, jobs, seen files, tool state, history, pins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pod.log import entries as e
+from pod.log.lines import Line
+from pod.manifest import Manifest
+from pod.reading import SessionReader
+from pod.session import Session
+from pod.state import PodState
+from pod.tools.context import Pins
+from worker.builtin.artifacts import Artifacts
+from worker.builtin.file_range import read_range
+from worker.builtin.processes import STATE_KEY, Processes
+from worker.builtin.scope import Scope
+from worker.builtin.seen import SeenFiles
+from worker.builtin.tool_state import ToolState
+from worker.records import Record, ToolResult
+from worker.tools import ToolFault
+
+READ_AGAIN_BYTES = 256 * 1024
+"""Bytes of one marked range that are read again into a new segment, at most."""
+
+
+class Followed(SeenFiles):
+    """Seen files, as the active segment's state holds them."""
+
+    def __init__(self, state: PodState) -> None:
+        super().__init__()
+        self.state = state
+
+    def get(self, path: str) -> str | None:
+        """The hash last seen."""
+        return self.state.seen.get(path) or None
+
+
+@dataclass
+class Services:
+    """All services of one pod. `follow` points those that look at state to a new segment's."""
+
+    session: Session
+    scope: Scope
+    artifacts: Artifacts
+    processes: Processes
+    pin_budget: int = 4000
+    _seen: Followed = field(init=False)
+    _state: ToolState = field(init=False)
+
+    @classmethod
+    def of(cls, manifest: Manifest, session: Session, cwd: Path) -> Services:
+        """The services that a manifest asks for, in a working folder."""
+        folder = session.folder
+        scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=[folder.home])
+        processes = Processes(folder.path / "jobs", owner=session.pointer.session)
+        processes.adopt(session.state.tool_state.get(STATE_KEY))
+        return cls(session, scope, Artifacts(folder.artifacts), processes, manifest.prune.pin_budget_tokens)
+
+    def follow(self, state: PodState) -> None:
+        """From now on `state` is what tools see."""
+        self._seen = Followed(state)
+        self._state = ToolState(state.tool_state)
+
+    def by_type(self) -> Mapping[type, object]:
+        """The services, keyed as `ToolContext.get` asks for them."""
+        session = self.session
+        pins = Pins(
+            history=lambda: session.state.history,
+            pinned=lambda: frozenset(session.state.pins),
+            set=lambda item, on: session.put(e.Pin(item=item, on=on)),
+            budget=self.pin_budget,
+        )
+        return {
+            Scope: self.scope,
+            Artifacts: self.artifacts,
+            Processes: self.processes,
+            SeenFiles: self._seen,
+            ToolState: self._state,
+            SessionReader: SessionReader(session.folder),
+            Pins: pins,
+        }
+
+    def told(self, line: Line, record: Record) -> None:
+        """A listener of the session: what a result says of the tools' state is what tools see next."""
+        if isinstance(record, ToolResult) and record.item.state:
+            self._state.fold(record.item.state)
+
+    def read_again(self, path: str, first: int, count: int | None) -> tuple[str, int, int, str]:
+        """Lines of a file for a new segment: text, first, last, SHA-256. Raises `ToolFault`, also for binary content."""
+        found = read_range(self.scope, path, first, count, READ_AGAIN_BYTES)
+        if found.binary:
+            raise ToolFault(f"{path} is not text: {found.binary}")
+        return found.text, found.first, found.last, found.sha256 or ""

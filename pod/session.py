@@ -1,0 +1,231 @@
+"""A session open for writing: the folder, the active segment's writer and the state folded from it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pod.carry import Carry
+from pod.errors import PodExists, UsageProblem
+from pod.log import entries as e
+from pod.log.files import Files
+from pod.log.folder import Pointer, PodFolder, check_name
+from pod.log.lines import Line, now, render
+from pod.log.segment import SegmentWriter, entries
+from pod.state import PodState
+from worker.ids import uuid7
+from worker.interceptor import Interceptor
+from worker.ledger import Ledger
+from worker.models.base import Family
+from worker.records import Record
+
+Listener = Callable[[Line, Record], None]
+
+
+@dataclass
+class Session:
+    """The journal of one pod. Made by `create` or `open`; holds the lock until `close`.
+
+    What is put is written, folded into the state and told to listeners; `sync` makes it durable.
+    """
+
+    folder: PodFolder
+    pointer: Pointer
+    writer: SegmentWriter
+    state: PodState
+    family: Family = "unknown"
+    durability: str = "fsync"
+    ledger: Ledger = field(init=False)
+    listeners: list[Listener] = field(default_factory=list[Listener])
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self, self.state.history)
+
+    # -- opening ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(
+        cls, home: Path, name: str, *, blobs: dict[str, str], manifest: str, family: Family = "unknown",
+        durability: str = "fsync", files: Files | None = None, tag: str = "",
+    ) -> Session:  # fmt: skip
+        """Makes a pod with a fresh session. Raises `PodExists`, `PodBusy`, `UsageProblem`, `OSError`.
+
+        `blobs` are texts by their use (system prompt, schemas, manifest, working folder); `tag` marks the runtime's orders.
+        """
+        folder = PodFolder(home, check_name(name), files or Files())
+        if folder.exists():
+            raise PodExists(f"there is already a pod named {name!r}; resume it (pod resume {name}) or take another name (--name)")
+        folder.lock()
+        try:
+            if folder.exists():
+                raise PodExists(f"another process has just made a pod named {name!r}; resume it (pod resume {name})")
+            start = e.SegmentStarted(
+                session=uuid7(), segment=uuid7(), lineage=e.Lineage(), tag=tag or uuid7()[-12:],
+                blobs={use: folder.put_blob(text) for use, text in blobs.items()}, carry=Carry(manifest=manifest),
+            )  # fmt: skip
+            write_segment(folder, start, 1)
+            pointer = Pointer(name=name, session=start.session, segment=start.segment, created=now())
+            folder.set_pointer(pointer)
+            return cls._attach(folder, pointer, family, durability)
+        except BaseException:
+            folder.unlock()
+            raise
+
+    @classmethod
+    def open(
+        cls, home: Path, name: str, *, family: Family = "unknown", durability: str = "fsync", files: Files | None = None
+    ) -> Session:
+        """Opens a pod for writing. A torn tail is cut and recorded; a compaction that died is marked.
+
+        Raises `PodNotFound`, `PodBusy`, `LogDamaged`, `NewerFormat`.
+        """
+        folder = PodFolder(home, check_name(name), files or Files())
+        folder.pointer()
+        folder.lock()
+        try:
+            return cls._attach(folder, folder.pointer(), family, durability)
+        except BaseException:
+            folder.unlock()
+            raise
+
+    @classmethod
+    def _attach(cls, folder: PodFolder, pointer: Pointer, family: Family, durability: str) -> Session:
+        path = folder.segment_path(pointer.segment)
+        if not path.is_file():
+            raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it")
+        writer, torn, head = SegmentWriter.open(path, folder.files, durability=durability)
+        state = load(path, family)
+        session = cls(folder, pointer, writer, state, family, durability)
+        if torn is not None:
+            text = head.decode(errors="replace")
+            session.put(
+                e.Repaired(offset=torn.offset, length=torn.length, sha256=torn.sha256, reason=torn.reason, text=text)
+            )
+        session.put(e.Lease(generation=state.generation + 1, pid=os.getpid(), host=socket.gethostname()))
+        if state.compaction is not None:
+            session.put(e.CompactionInterrupted(compaction=state.compaction))
+        writer.sync_now()
+        return session
+
+    def close(self) -> None:
+        """Gives the pod free for other writers."""
+        try:
+            self.writer.sync_now()
+        finally:
+            self.writer.close()
+            self.folder.unlock()
+
+    # -- the journal (worker.records.Journal) -----------------------------------------------------------------
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something was written that is not yet durable."""
+        return self.writer.dirty
+
+    def write(self, record: Record) -> None:
+        """Writes a record, folds it into the state (not the history: the ledger does) and tells the listeners."""
+        line = self.writer.write(record.kind, e.body_of(record))
+        self.state.apply(record, line.at, line.seq)
+        for listener in self.listeners:
+            listener(line, record)
+
+    async def sync(self) -> None:
+        """Makes all that was written durable."""
+        await self.writer.sync()
+
+    def put(self, record: Record) -> None:
+        """Writes and folds a record everywhere."""
+        self.ledger.put(record)
+
+    def observe_with(self, interceptors: Sequence[Interceptor]) -> None:
+        """From now on these interceptors observe; they are first told what the segment already holds."""
+        ledger = Ledger(self, self.state.history, interceptors)
+        if self.state.start.open_run is not None:
+            for interceptor in interceptors:
+                if (state := self.state.start.open_run.guards.get(interceptor.name)) is not None:
+                    interceptor.restore(state)
+        for line in entries(self.writer.path):
+            record = e.record_of(line, self.writer.path)
+            if isinstance(record, e.RunStarted):
+                for interceptor in interceptors:
+                    interceptor.begin_run()
+            if record is not None:
+                ledger.tell(record)
+        self.ledger = ledger
+
+    # -- a new segment ----------------------------------------------------------------------------------------
+
+    async def switch(self, start: e.SegmentStarted) -> None:
+        """Commits a new segment and goes on in it.
+
+        The file is written whole under a temporary name, synced, renamed, the folder synced; then the pointer is replaced. A crash
+        before that leaves the old segment active, after it the new one. Input that arrived after `start` was made is taken along
+        (case B073). Raises `OSError`; then the old segment is still active. Raises `StoreError` where that is unknown because the
+        pointer was replaced and its sync failed: then nothing more is accepted, and opening the pod again goes on.
+        """
+        await self.sync()
+        start = self._with_late_input(start)
+        first = self.writer.next_seq
+        write_segment(self.folder, start, first)
+        pointer = self.pointer.model_copy(update={"segment": start.segment, "generation": self.state.generation})
+        try:
+            self.folder.set_pointer(pointer)
+        except OSError as error:
+            if self.folder.pointer().segment != self.pointer.segment:
+                raise self.writer.give_up("the pointer's sync", error) from error
+            raise
+        self.writer.close()
+        self.pointer = pointer
+        self.writer, _, _ = SegmentWriter.open(
+            self.folder.segment_path(start.segment), self.folder.files, durability=self.durability
+        )
+        self.state = load(self.writer.path, self.family)
+        self.ledger = Ledger(self, self.state.history)
+        self.put(e.Lease(generation=self.state.generation + 1, pid=os.getpid(), host=socket.gethostname()))
+
+    def _with_late_input(self, start: e.SegmentStarted) -> e.SegmentStarted:
+        if start.lineage.kind_ not in {"compacted_from", "rolled_over_from"}:
+            return start
+        known = {item.id for item in (*start.pending_inputs, *start.items)}
+        late = tuple(item for item in self.state.queued if item.id not in known)
+        inbox = self.state.carry().inbox
+        if not late and inbox == start.carry.inbox:
+            return start
+        return start.model_copy(
+            update={
+                "pending_inputs": (*start.pending_inputs, *late),
+                "carry": start.carry.model_copy(update={"inbox": inbox}),
+            }
+        )
+
+    def lines(self) -> Iterator[Line]:
+        """The entries of the active segment."""
+        return entries(self.writer.path)
+
+
+def write_segment(folder: PodFolder, start: e.SegmentStarted, seq: int) -> None:
+    """Writes a whole new segment file (its first entry), durably, under its final name."""
+    _, data = render(seq, start.kind, e.body_of(start), now())
+    folder.files.put(folder.segment_path(start.segment), data)
+
+
+def load(path: Path, family: Family = "unknown") -> PodState:
+    """The state that a segment's log gives. Raises `LogDamaged`, `UsageProblem` where its first entry does not start it."""
+    state: PodState | None = None
+    for line in entries(path):
+        record = e.record_of(line, path)
+        if state is None:
+            if not isinstance(record, e.SegmentStarted):
+                raise UsageProblem(f"{path}: the first entry is {line.kind}, not segment_started")
+            state = PodState.begin(record, family)
+            state.last_seq = line.seq
+            continue
+        if record is not None:
+            state.apply(record, line.at, line.seq)
+            state.history.apply(record)
+    if state is None:
+        raise UsageProblem(f"{path}: an empty log; `pod doctor` looks into it")
+    return state

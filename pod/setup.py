@@ -1,0 +1,256 @@
+"""From a manifest to what a run needs: models, tools, services, interceptors, the system prompt."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compact_worker import CompactSettings as WorkerSettings
+from compact_worker import declared_write_summary
+from interceptors.ceiling import Ceiling, Overhead
+from interceptors.limits import Limits, LimitSettings
+from interceptors.order import default_chain
+from interceptors.permissions import PathScope, Permissions, Rule
+from interceptors.prune import Prune, PruneSettings
+from interceptors.repeat import RepeatGuard
+from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
+from pod.context.compacting import CompactionConfig
+from pod.errors import UsageProblem
+from pod.instructions import Instructions
+from pod.manifest import Manifest, fill_prompt
+from pod.manifest.sections import ModelSection
+from pod.prompt import DEFAULT, system_prompt
+from pod.session import Session
+from pod.tools import POD_TOOLS
+from worker.builtin.registry import BUILTIN, builtin_tool
+from worker.budget import Budget
+from worker.errors import ConfigError
+from worker.interceptor import Interceptor
+from worker.models.base import Model, ModelSettings
+from worker.models.registry import create_model
+from worker.tools import Tool, tool
+
+ACTING = frozenset({"compact"})
+"""Policies that make the context smaller by themselves."""
+
+
+def load_object(reference: str, what: str) -> Any:
+    """What `package.module:name` names. Raises `UsageProblem`."""
+    module, _, name = reference.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as e:
+        raise UsageProblem(f"{what} {reference!r} can't be loaded: {e}") from e
+
+
+def model_settings(section: ModelSection) -> ModelSettings:
+    """A manifest's `[model]` as the adapters take it."""
+    return ModelSettings(
+        base_url=section.base_url,
+        api_key_env=section.api_key_env,
+        max_output_tokens=section.max_output_tokens,
+        context_window=section.context_window,
+        reasoning=section.reasoning,
+        cache_ttl=section.cache_ttl,
+        temperature=section.temperature,
+        top_p=section.top_p,
+        connect_timeout=section.connect_timeout,
+        read_timeout=section.read_timeout,
+        idle_timeout=section.idle_timeout,
+        extra_headers=dict(section.extra_headers),
+        extra_body=dict(section.extra_body),
+    )
+
+
+def models_of(section: ModelSection) -> tuple[Model, ...]:
+    """The model and its fallbacks. A fallback of another provider takes neither base URL nor key of the first."""
+    if section.name is None:
+        raise UsageProblem("the manifest names no model: set [model] name, or give --model provider:model")
+    settings = model_settings(section)
+    provider = section.name.partition(":")[0]
+    made: list[Model] = []
+    for name in (section.name, *section.fallback):
+        if name.partition(":")[0] == provider:
+            made.append(create_model(name, settings))
+        else:
+            made.append(create_model(name, replace(settings, base_url=None, api_key_env=None, context_window=0)))
+    return tuple(made)
+
+
+def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()) -> dict[str, Tool]:
+    """The tools that the model is offered, by name, in a fixed order. Raises `UsageProblem` where two have one name (B135)."""
+    found: list[Tool] = []
+    for name in manifest.tools.enable:
+        if name in POD_TOOLS:
+            found.append(POD_TOOLS[name]())
+        elif name in BUILTIN:
+            found.append(_built_in(name, manifest))
+        else:
+            raise UsageProblem(f"[tools] enable: {name!r} is not served by this version")
+    if "shell" in manifest.tools.enable and "jobs" not in manifest.tools.enable:
+        found.append(builtin_tool("jobs"))
+    for reference in manifest.tools.python:
+        found.append(_as_tool(load_object(reference, "[tools] python:")))
+    found += [_as_tool(t) for t in extra]
+    acts = manifest.prune.enabled or manifest.policy in ACTING
+    if acts and history_allowed(manifest) and not any(t.name == "session_history" for t in found):
+        found.append(POD_TOOLS["session_history"]())
+    if manifest.compaction is not None and manifest.compaction.source != "overview":
+        found.append(declared_write_summary())
+    names = [t.name for t in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageProblem(f"two tools are named {name!r}: rename or disable one of them")
+    return {t.name: t for t in found}
+
+
+def history_allowed(manifest: Manifest) -> bool:
+    """Whether no rule denies `session_history` as a whole."""
+    return not any(r.action == "deny" and r.tool == "session_history" and r.match == "*" for r in manifest.permissions.rules)
+
+
+def _built_in(name: str, manifest: Manifest) -> Tool:
+    section: Any = getattr(manifest.tools, name, None)
+    return builtin_tool(name, **({} if section is None else section.model_dump()))
+
+
+def _as_tool(value: Any) -> Tool:
+    return value if isinstance(value, Tool) else tool(value)
+
+
+def trigger_list(manifest: Manifest) -> Callable[[int], list[int]]:
+    """The set triggers in tokens, for what is available; never above it."""
+    from pod.manifest import trigger_tokens
+
+    def tokens(available: int) -> list[int]:
+        return [min(trigger_tokens(t, available), available) for t in manifest.triggers.values()]
+
+    return tokens
+
+
+def trigger_value(trigger: int | str, available: int) -> int:
+    """One trigger in tokens, never above what is available."""
+    from pod.manifest import trigger_tokens
+
+    return min(trigger_tokens(trigger, available), available)
+
+
+def compaction_config(manifest: Manifest) -> CompactionConfig:
+    """`[compaction]` and `[context] ladder`, with the defaults where the table is absent (by hand and overflow only)."""
+    from pod.manifest.context import CompactionSection
+
+    c = manifest.compaction or CompactionSection()
+    names = WorkerSettings.__dataclass_fields__
+    return CompactionConfig(
+        worker=WorkerSettings(**{name: getattr(c, name) for name in names}),
+        ladder=tuple(manifest.context.ladder),
+        source=c.source,
+        retained_tokens=c.retained_tokens,
+        retained_floor_tokens=c.retained_floor_tokens,
+        user_words_tokens=c.user_words_tokens,
+        result_context_max_tokens=c.result_context_max_tokens,
+        breaker_cooldown=c.breaker_cooldown,
+        triggers=trigger_list(manifest),
+        history_access=history_allowed(manifest),
+    )
+
+
+def chain(
+    manifest: Manifest,
+    session: Session,
+    models: Sequence[Model],
+    users: Sequence[Interceptor],
+    supervision: Interceptor,
+    overhead: Overhead,
+    scope: PathScope,
+    *,
+    headless: bool,
+) -> tuple[Interceptor, ...]:
+    """All interceptors of a pod's worker, in order."""
+    m, state = manifest, session.state
+    acts = m.policy in ACTING
+    set_triggers = [Trigger.parse(t) for t in m.triggers.values()]
+
+    def lowest(budget: Budget) -> int | None:
+        return lowest_trigger(set_triggers, budget) if acts else None
+
+    request = m.compaction.request_threshold if m.compaction and acts else None
+    savings: Any = m.prune.min_savings
+    return default_chain(
+        limits=Limits(
+            LimitSettings(
+                max_requests=m.worker.max_requests,
+                max_cost_usd=m.limits.max_cost_usd,
+                max_total_tokens=m.limits.max_total_tokens,
+                max_wall_seconds=m.limits.max_wall_seconds,
+                max_tool_calls=m.limits.max_tool_calls,
+            ),
+            started=lambda: state.run_started,
+            fallback_prices=[model.capabilities.price for model in models[1:]],
+        ),
+        guards=(supervision, RepeatGuard(remind=m.limits.repeat_call.remind, stop=m.limits.repeat_call.stop)),
+        users=users,
+        prune=Prune(
+            PruneSettings(
+                enabled=m.prune.enabled,
+                protected_tokens=m.prune.protected_tokens,
+                min_savings=savings,
+                min_savings_floor=m.prune.min_savings_floor,
+                excerpt_chars=m.prune.excerpt_chars,
+                supersede_in_tail=m.prune.supersede_in_tail,
+                prune_arguments=m.prune.prune_arguments,
+                pinned=lambda: frozenset(state.pins),
+            ),
+            trigger=lowest,
+            last_reply=lambda: state.last_reply_at,
+        ),
+        trigger=CompactTrigger(
+            CompactSettings(
+                request_threshold=None if request is None else Trigger.parse(request),
+                overflow_recovery=m.overflow_recovery,
+                policy=m.policy,
+            )
+        ),
+        ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
+        permissions=Permissions(
+            profile=m.permissions.profile,
+            rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
+            when_headless=m.permissions.when_headless,
+            headless=headless,
+            scope=scope,
+        ),
+    )
+
+
+def render_system(manifest: Manifest, instructions: Instructions, tools: Mapping[str, Tool], cwd: Path, name: str, tag: str) -> str:
+    """The system prompt of a new segment."""
+    base = manifest.worker.system_prompt or DEFAULT
+    if manifest.worker.system_prompt_file:
+        try:
+            base = Path(manifest.worker.system_prompt_file).read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as e:
+            raise UsageProblem(f"[worker] system_prompt_file: {manifest.worker.system_prompt_file} can't be read: {e}") from e
+    text = fill_prompt(base, cwd=str(cwd), platform=platform.system(), tools=", ".join(tools), pod=name)
+    return system_prompt(text, instructions, tag=tag, history="session_history" in tools)
+
+
+def schemas_text(tools: Mapping[str, Tool]) -> str:
+    """The tools' schemas as one text, for a blob: equal schemas give an equal hash."""
+    return json.dumps([t.spec._asdict() for t in tools.values()], ensure_ascii=False, sort_keys=True)
+
+
+def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:
+    """The manifest's own interceptors, then those given in code."""
+    found: list[Interceptor] = []
+    for use in manifest.interceptors:
+        made = load_object(use.use, "[[interceptors]] use:")
+        value = made() if isinstance(made, type) else made
+        if not isinstance(value, Interceptor):
+            raise ConfigError(f"[[interceptors]] use: {use.use} is not a worker.interceptor.Interceptor")
+        found.append(value)
+    return [*found, *extra]

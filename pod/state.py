@@ -1,0 +1,300 @@
+"""The state of a pod: a pure fold of its active segment. Live and after a restart the same entries give the same state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked
+from pod.carry import BreakerState, Carry, OpenRun, Totals
+from pod.log import entries as e
+from worker import records as w
+from worker.history import History
+from worker.items import ContextItem, UserItem
+from worker.models.base import Family
+from worker.records import Record
+
+RECENT_FILES = 20
+"""Touched files that are remembered, newest last."""
+
+KNOWN_COMMANDS = 200
+"""Ids of inbox commands that are remembered across segments."""
+
+
+@dataclass
+class PodState:
+    """What the active segment says. Change it through `apply` only; `history` is folded by the ledger beside it.
+
+    `commands` are inbox commands taken but not yet acted on; `ended` is the last run's end.
+    """
+
+    start: e.SegmentStarted
+    history: History
+    run: str | None = None
+    last_run: str | None = None
+    run_started: float = 0.0
+    instructions: dict[str, str] = field(default_factory=dict[str, str])
+    totals: Totals = Totals()
+    breaker: BreakerState = BreakerState()
+    pins: dict[str, None] = field(default_factory=dict[str, None])
+    seen: dict[str, str] = field(default_factory=dict[str, str])
+    recent: dict[str, None] = field(default_factory=dict[str, None])
+    tool_state: dict[str, Any] = field(default_factory=dict[str, Any])
+    inbox: dict[str, None] = field(default_factory=dict[str, None])
+    manifest: str = ""
+    generation: int = 0
+    compaction: str | None = None
+    approvals: dict[str, ApprovalAsked] = field(default_factory=dict[str, ApprovalAsked])
+    ended: e.RunEndedEntry | None = None
+    paused: e.YieldedEntry | None = None
+    last_reply_at: float = 0.0
+    failed_at_tokens: int = 0
+    first_input: str | None = None
+    replies: int = 0
+    inputs: int = 0
+    last_seq: int = 0
+    verified: bool = False
+    last_estimate: int = 0
+    run_inputs: tuple[str, ...] = ()
+    fresh_run: bool = False
+    omitted_words: int = 0
+    made_by: str = ""
+    accepted: e.CompactionCompleted | None = None
+    first_reported: int = 0
+    schemas: str = ""
+    asked: dict[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def begin(cls, start: e.SegmentStarted, family: Family = "unknown") -> PodState:
+        """The state at the first entry of a segment."""
+        carry = start.carry
+        history = History(family=family)
+        history.windows.update(carry.windows)
+        history.calibration = carry.calibration
+        history.extend(start.items)
+        for item in start.pending_inputs:
+            history.queue[item.id] = item
+        state = cls(
+            start=start,
+            history=history,
+            totals=carry.totals,
+            breaker=carry.breaker,
+            pins=dict.fromkeys(carry.pins),
+            seen=dict(carry.seen),
+            recent=dict.fromkeys(carry.recent),
+            tool_state=dict(carry.state),
+            inbox=dict.fromkeys(carry.inbox),
+            manifest=carry.manifest,
+            last_reply_at=carry.last_reply_at,
+            failed_at_tokens=carry.failed_at_tokens,
+            first_input=carry.first_input,
+            run_inputs=carry.run_inputs,
+            omitted_words=carry.omitted_words,
+            schemas=start.blobs.get("schemas", ""),
+        )
+        if start.open_run is not None:
+            state.run, state.run_started = start.open_run.run, start.open_run.started
+            state.last_run = state.run
+            state.instructions = dict(start.open_run.instructions)
+            history.begin_run(start.open_run.counters)
+        return state
+
+    def carry(self) -> Carry:
+        """What a new segment takes over."""
+        return Carry(
+            totals=self.totals,
+            windows=dict(self.history.windows),
+            calibration=self.history.calibration,
+            breaker=self.breaker,
+            pins=tuple(self.pins),
+            seen=dict(self.seen),
+            recent=tuple(self.recent),
+            state=dict(self.tool_state),
+            inbox=tuple(self.inbox)[-KNOWN_COMMANDS:],
+            manifest=self.manifest,
+            last_reply_at=self.last_reply_at,
+            failed_at_tokens=self.failed_at_tokens,
+            summary=self.summary,
+            first_input=self.first_input,
+            run_inputs=self.run_inputs,
+            omitted_words=self.omitted_words,
+        )
+
+    def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
+        """The run that goes on in a new segment."""
+        if self.run is None:
+            return None
+        return OpenRun(
+            run=self.run,
+            started=self.run_started,
+            counters=self.history.counters,
+            guards=guards or {},
+            instructions=dict(self.instructions),
+        )
+
+    @property
+    def summary(self) -> str | None:
+        """The summary that this segment began with."""
+        for item in self.start.items:
+            if isinstance(item, ContextItem) and item.kind == "summary":
+                return item.text
+        return None
+
+    @property
+    def progressed(self) -> bool:
+        """Whether real work was done in this segment: a reply or a user input."""
+        return self.replies > 0 or self.inputs > 0
+
+    # -- the fold ---------------------------------------------------------------------------------------------
+
+    def apply(self, record: Record, at: str, seq: int) -> None:
+        """Folds one record into everything but the history (which the ledger folds)."""
+        self.last_seq = seq
+        match record:
+            case w.ReplyRecord():
+                self._reply(record, at)
+            case w.ToolResult():
+                self._tool_result(record)
+            case w.Input():
+                self._input(record)
+            case w.Admitted():
+                if self.fresh_run or not self.run_inputs:
+                    self.run_inputs, self.fresh_run = record.ids, False
+            case w.Pruned():
+                self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
+            case ApprovalAsked():
+                self.approvals[record.id] = record
+                self.asked[record.call_id] = record.id
+            case ApprovalAnswered():
+                self.approvals.pop(record.id, None)
+            case e.RunStarted():
+                self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
+                self.instructions = dict(record.instructions)
+                self.ended, self.paused, self.fresh_run = None, None, True
+                self.history.begin_run()
+            case e.YieldedEntry():
+                self.paused = record
+            case e.RunEndedEntry():
+                self.run, self.ended, self.paused = None, record, None
+            case _:
+                self._supervision(record)
+
+    def _supervision(self, record: Record) -> None:
+        match record:
+            case e.Lease():
+                self.generation = record.generation
+            case e.CompactionStarted():
+                self.compaction = record.compaction
+            case e.CompactionRung():
+                self._rung(record)
+            case e.CompactionFailed():
+                self.compaction = None
+                if not record.mandatory:
+                    self.failed_at_tokens = int(record.figures.get("tokens", 0))
+            case e.CompactionCompleted():
+                self.totals = self.totals.model_copy(update={"compactions": self.totals.compactions + 1})
+                self.history.count(compactions=1)
+                self.made_by, self.accepted = record.rung, record
+            case e.CompactionInterrupted():
+                self.compaction = None
+            case e.Breaker():
+                self.breaker = BreakerState(failures=record.failures, open_until=record.open_until)
+            case e.Pin():
+                if record.on:
+                    self.pins[record.item] = None
+                else:
+                    self.pins.pop(record.item, None)
+            case w.ToolsChanged():
+                self.schemas = record.tools
+            case e.ManifestChanged():
+                self.manifest = record.digest
+            case e.Commanded():
+                self._known(record.id)
+            case e.Verified():
+                self.verified = True
+            case _:
+                pass
+
+    def _input(self, record: w.Input) -> None:
+        self.inputs += 1
+        if self.first_input is None:
+            self.first_input = record.item.id
+        if record.inbox:
+            self._known(record.inbox)
+
+    def _known(self, label: str) -> None:
+        self.inbox[label] = None
+        while len(self.inbox) > 2 * KNOWN_COMMANDS:
+            self.inbox.pop(next(iter(self.inbox)))
+
+    def _reply(self, record: w.ReplyRecord, at: str) -> None:
+        self.replies += 1
+        self.last_reply_at = seconds(at)
+        self.last_estimate = record.estimate
+        usage = record.usage
+        if not self.first_reported:
+            self.first_reported = usage.input_tokens or 0
+        self._spend(
+            "worker",
+            record.model,
+            requests=1,
+            prompt_tokens=usage.input_tokens or 0,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=record.cost_usd or 0.0,
+            unpriced=1 if record.cost_usd is None else 0,
+        )
+
+    def _rung(self, record: e.CompactionRung) -> None:
+        figures = record.figures
+        if record.state in {"done", "failed"} and figures.get("requests"):
+            spent = {k: float(figures.get(k, 0) or 0) for k in _SPENT}
+            self._spend("compaction", str(figures.get("model", "")), **spent)
+            self.history.count(
+                worker_requests=int(spent["requests"]),
+                worker_tokens=int(spent["prompt_tokens"] + spent["output_tokens"]),
+                worker_cost_usd=spent["cost_usd"],
+            )
+
+    def _spend(self, purpose: str, model: str, **figures: float) -> None:
+        total = {key: getattr(self.totals, key) + type(getattr(self.totals, key))(figures.get(key, 0)) for key in _SPENT}
+        label = f"{purpose}:{model}"
+        by = dict(self.totals.by)
+        old = by.get(label, {})
+        by[label] = {key: old.get(key, 0) + figures.get(key, 0) for key in _SPENT}
+        self.totals = self.totals.model_copy(update={**total, "by": by})
+
+    def _tool_result(self, record: w.ToolResult) -> None:
+        item = record.item
+        self.asked.pop(item.call_id, None)
+        for touched in (item.reads, item.writes):
+            if touched is not None:
+                self.seen[touched.path] = touched.sha256
+                self.recent.pop(touched.path, None)
+                self.recent[touched.path] = None
+                while len(self.recent) > RECENT_FILES:
+                    self.recent.pop(next(iter(self.recent)))
+        if item.state:
+            self.tool_state.update(item.state)
+
+    # -- looking ----------------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> list[UserItem]:
+        """Inputs that have arrived and are not yet in the view."""
+        return list(self.history.queue.values())
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether something waits for the model: an open run, queued input, an admitted input without a reply, an open call."""
+        ended_badly = self.ended is not None and self.ended.status != "finished"
+        return bool(self.run or self.history.queue or self.history.unresolved or ended_badly or self.history.unanswered)
+
+
+_SPENT = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "unpriced")
+
+
+def seconds(at: str) -> float:
+    """UTC seconds of an entry's time."""
+    return datetime.fromisoformat(at).timestamp()

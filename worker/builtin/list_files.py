@@ -1,0 +1,103 @@
+"""The tools `list_files` and `find_files`: names, no content."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from worker.builtin.blocking import give_up_if_cancelled, in_thread
+from worker.builtin.glob import Glob
+from worker.builtin.scope import Scope, kind_of
+from worker.builtin.walk import Entry, Walk, folder_in_scope, list_folder, safe_name, skipped_words
+from worker.items import ToolOutput
+from worker.text import size
+from worker.tools import ToolContext, ToolFault, tool
+
+
+@tool(effect="read", idempotent=True)
+async def list_files(
+    context: ToolContext,
+    path: str = ".",
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 1_000,
+) -> ToolOutput:
+    """Lists one folder: names in order, folders with a slash at the end, sizes of files, targets of links.
+
+    Args:
+        path: the folder, relative to the working folder
+        limit: the most entries to show
+    """
+    return await in_thread(_list, context.get(Scope), path, limit)
+
+
+def _list(scope: Scope, path: str, limit: int) -> ToolOutput:
+    folder = folder_in_scope(scope, path)
+    try:
+        entries = list_folder(scope, folder)
+        lines = [_line(folder / e.path, e) for e in entries[:limit]]
+    except OSError as e:
+        raise ToolFault(f"{scope.show(folder)}: {e.strerror or e}") from e
+    name = scope.show(folder)
+    if not entries:
+        return ToolOutput(summary=f"list_files {name}: the folder is empty")
+    folders = sum(stat.S_ISDIR(e.info.st_mode) for e in entries)
+    summary = f"list_files {name}: {len(entries)} entries, {folders} of them folders"
+    if len(entries) > limit:
+        summary += f"; only the first {limit} are shown, find_files finds by pattern"
+    return ToolOutput(summary=summary, content="\n".join(lines))
+
+
+def _line(full: Path, entry: Entry) -> str:
+    name, mode = safe_name(entry.path), entry.info.st_mode
+    if stat.S_ISDIR(mode):
+        return f"{name}/"
+    if stat.S_ISREG(mode):
+        return f"{name}  {size(entry.info.st_size)}"
+    if stat.S_ISLNK(mode):
+        try:
+            return f"{name} -> {safe_name(str(full.readlink()))}"
+        except OSError:
+            return f"{name} -> ?"
+    return f"{name}  ({kind_of(mode)})"
+
+
+@tool(effect="read", idempotent=True)
+async def find_files(
+    pattern: str,
+    context: ToolContext,
+    path: str = ".",
+    limit: Annotated[int, Field(ge=1, le=10_000)] = 500,
+    ignored: bool = False,
+) -> ToolOutput:
+    """Finds files by a glob pattern, in a folder and all below it. Links are not followed, .git is left out.
+
+    Args:
+        pattern: such as *.py (any depth), src/**/test_*.py or *.{ts,tsx}
+        path: the folder to start from; a pattern with a slash is relative to it
+        limit: the most paths to show
+        ignored: also find what .gitignore leaves out
+    """
+    return await in_thread(_find, context.get(Scope), pattern, path, limit, ignored)
+
+
+def _find(scope: Scope, pattern: str, path: str, limit: int, ignored: bool) -> ToolOutput:
+    glob = Glob(pattern)
+    folder = folder_in_scope(scope, path)
+    walk = Walk(scope, folder, ignored=ignored, check=give_up_if_cancelled)
+    found: list[str] = []
+    total = 0
+    for entry in walk:
+        if glob.matches(entry.path):
+            total += 1
+            if total <= limit:
+                found.append(safe_name(scope.show(folder / entry.path)))
+    summary = f"find_files {pattern} in {scope.show(folder)}: {total or 'no'} file{'' if total == 1 else 's'}"
+    if total > limit:
+        summary += f"; only the first {limit} are shown"
+    if walk.stopped:
+        summary += f"; {walk.stopped}, more may exist"
+    if walk.skipped.total():
+        summary += f"; skipped: {skipped_words(walk.skipped)}"
+    return ToolOutput(summary=summary, content="\n".join(found) or None)

@@ -1,0 +1,54 @@
+"""The environment of commands: a list of what may pass, and settings that keep programs from asking questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+_NAMES = """
+    PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP HOSTNAME
+    VIRTUAL_ENV CONDA_PREFIX PYENV_ROOT PYTHONPATH NODE_PATH NVM_DIR JAVA_HOME GOPATH GOROOT GOCACHE GOMODCACHE
+    CARGO_HOME RUSTUP_HOME GEM_HOME LD_LIBRARY_PATH PKG_CONFIG_PATH CC CXX UV_CACHE_DIR PIP_CACHE_DIR
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE NODE_EXTRA_CA_CERTS
+    HTTP_PROXY HTTPS_PROXY NO_PROXY ALL_PROXY http_proxy https_proxy no_proxy all_proxy
+    XDG_CACHE_HOME XDG_CONFIG_HOME XDG_DATA_HOME XDG_RUNTIME_DIR
+"""
+
+ALLOWED = frozenset(_NAMES.split())
+"""Variables that commands get from the runtime's own environment; those that start with `LC_` too. Keys are not among
+them.
+"""
+
+QUIET = {
+    "TERM": "dumb",
+    "NO_COLOR": "1",
+    "CI": "1",
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "MANPAGER": "cat",
+    "SYSTEMD_PAGER": "cat",
+    "EDITOR": "true",
+    "VISUAL": "true",
+    "GIT_EDITOR": "true",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_ASKPASS": "true",
+    "SSH_ASKPASS": "true",
+    "SSH_ASKPASS_REQUIRE": "never",
+    "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+    "GCM_INTERACTIVE": "never",
+    "DEBIAN_FRONTEND": "noninteractive",
+    "PIP_NO_INPUT": "1",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+"""No prompts, no pagers, no editors, no colours (case B089)."""
+
+
+def shell_environment(extra: Iterable[str] = ()) -> dict[str, str]:
+    """What commands are given; `extra` names further variables of the runtime's environment that may pass."""
+    names = ALLOWED | set(extra)
+    passed = {key: value for key, value in os.environ.items() if key in names or key.startswith("LC_")}
+    passed.setdefault("PATH", os.defpath)
+    if not any(key == "LANG" or key.startswith("LC_") for key in passed):
+        passed["LANG"] = "C.UTF-8"
+    return passed | QUIET

@@ -1,0 +1,56 @@
+"""The supervisor of one background job: a small process of its own, so that the job outlasts the runtime.
+
+`python -I -S supervise.py FOLDER LIMIT COMMAND...` leaves the caller's session, prints its process id, runs the
+command with its input at end of file, and writes its output as plain text into FOLDER, at most LIMIT bytes of it. It
+ends when all writers are gone, and records the command's exit code. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+# Started by its path and isolated (-I), it finds its package by where it stands.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from worker.builtin.job_files import JobWriter
+from worker.builtin.terminal import PlainText
+
+
+def _stay(_number: int, _frame: FrameType | None) -> None:
+    """The command dies of these signals; the supervisor stays to record how."""
+
+
+def main() -> None:
+    folder, limit, *command = sys.argv[1:]
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    # Handlers, unlike "ignore", are not inherited by the command.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _stay)
+    read_end, write_end = os.pipe()
+    writer = JobWriter(Path(folder), int(limit))
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end)
+    except OSError as e:
+        os.write(1, f"error {e.strerror}\n".encode())
+        return
+    os.close(write_end)
+    os.write(1, f"{os.getpid()}\n".encode())
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
+    plain = PlainText()
+    while data := os.read(read_end, 65_536):
+        writer.write(plain.feed(data).encode())
+    writer.write(plain.finish().encode())
+    writer.end(child.wait(), plain.not_text)
+
+
+if __name__ == "__main__":
+    main()

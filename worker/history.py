@@ -1,0 +1,322 @@
+"""The history of a segment: a pure fold of records into the view, the queue, the open calls and the figures.
+
+Nothing else changes it. The live worker and a restart apply the same records, so they see the same items, the same open
+calls and the same occupancy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from worker import records as r
+from worker.estimate import HEURISTIC_FACTOR, estimate_item
+from worker.items import Item, OpaqueItem, ReasoningItem, ToolCallItem, ToolResultItem, UserItem
+from worker.models.base import Family, Usage
+from worker.occupancy import OPAQUE_SHARE, Baseline, Calibration, Occupancy, Provenance
+
+
+SHRUNK = -1
+"""In `History.changes`: the view lost its last item."""
+
+
+class Counters(BaseModel):
+    """Figures of one run, through yields and restarts. `prompt_tokens` sums what the provider reported as input."""
+
+    model_config = ConfigDict(frozen=True)
+
+    requests: int = 0
+    tool_calls: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    unpriced: int = 0
+    retries: int = 0
+    denied: int = 0
+    empty_replies: int = 0
+    pauses: int = 0
+    overflows: int = 0
+    overflows_since_reply: int = 0
+    repairs: int = 0
+    compactions: int = 0
+    prunes: int = 0
+    segments: int = 1
+    worker_cost_usd: float = 0.0
+    worker_requests: int = 0
+    worker_tokens: int = 0
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call without a result. `started` says that the tool may have run; `result` waits for its siblings."""
+
+    item: ToolCallItem
+    started: bool = False
+    result: ToolResultItem | None = None
+
+
+@dataclass(slots=True)
+class History:
+    """The state of a segment as the worker sees it. Change it through `apply` only.
+
+    `held` are context items that came while calls were open: they enter the view behind the results.
+    `view` holds the items of the next request, `tokens` the estimate of each (without factor or calibration), `family` the
+    estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow.
+    """
+
+    family: Family = "unknown"
+    view: list[Item] = field(default_factory=list[Item])
+    tokens: list[int] = field(default_factory=list[int])
+    total: int = 0
+    opaque: int = 0
+    edits: int = 0
+    changes: list[int] = field(default_factory=list[int])
+    queue: dict[str, UserItem] = field(default_factory=dict[str, UserItem])
+    open: dict[str, OpenCall] = field(default_factory=dict[str, OpenCall])
+    held: list[Item] = field(default_factory=list[Item])
+    call_ids: set[str] = field(default_factory=set[str])
+    index: dict[str, int] = field(default_factory=dict[str, int])
+    counters: Counters = Counters()
+    baseline: Baseline | None = None
+    calibration: Calibration = Calibration()
+    windows: dict[str, int] = field(default_factory=dict[str, int])
+    newest_batch: int = 0
+    unanswered: int = 0
+
+    def extend(self, items: Iterable[Item]) -> None:
+        """Puts items at the end of the view (starting items of a segment, and what `apply` adds)."""
+        for item in items:
+            self.index[item.id] = len(self.view)
+            self.view.append(item)
+            count = estimate_item(item, self.family)
+            self.tokens.append(count)
+            self.total += count
+            if isinstance(item, ReasoningItem | OpaqueItem):
+                self.opaque += count
+            if isinstance(item, ToolCallItem):
+                self.call_ids.add(item.call_id)
+
+    def apply(self, record: object) -> None:
+        """Folds one record. Records that are not about the view are ignored."""
+        handler = _HANDLERS.get(type(record))
+        if handler is not None:
+            handler(self, record)
+
+    def set_family(self, family: Family) -> None:
+        """Estimates the view anew, for another model's tokenizer."""
+        if family == self.family:
+            return
+        self.family = family
+        self.tokens = [estimate_item(item, family) for item in self.view]
+        self.total = sum(self.tokens)
+        self.opaque = sum(
+            t for t, i in zip(self.tokens, self.view, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
+        )
+        self.baseline = None
+
+    def begin_run(self, counters: Counters | None = None) -> None:
+        """A new run starts counting from nothing, or goes on from `counters`."""
+        self.counters = counters or Counters()
+
+    def count(self, **more: float) -> None:
+        """Adds to counters of the run."""
+        now = self.counters
+        self.counters = now.model_copy(update={key: getattr(now, key) + value for key, value in more.items()})
+
+    # -- the fold -----------------------------------------------------------------------------------------------
+
+    def _input(self, record: r.Input) -> None:
+        self.queue.setdefault(record.item.id, record.item)
+
+    def _close_lost(self) -> None:
+        """Before input or a reply enters the view: calls still open then have lost their results to a repair of the log.
+
+        They get one that says so: each call has exactly one result, directly behind its reply.
+        """
+        if self.open:
+            self._settle([call.result or lost_result(call.item) for call in self.open.values()])
+
+    def _settle(self, results: Iterable[ToolResultItem]) -> None:
+        """The results of the open calls enter the view, and behind them what had to wait for them."""
+        self.open.clear()
+        self.extend(results)
+        held, self.held = self.held, []
+        self.extend(held)
+
+    def _admitted(self, record: r.Admitted) -> None:
+        self._close_lost()
+        self.extend(self.queue.pop(i) for i in record.ids if i in self.queue)
+        self.unanswered = self.unanswered or len(self.view)
+
+    def _withdrawn(self, record: r.Withdrawn) -> None:
+        for i in record.ids:
+            self.queue.pop(i, None)
+            at = self.index.get(i)
+            if at is not None and at == len(self.view) - 1:
+                self.view.pop()
+                self.total -= self.tokens.pop()
+                del self.index[i]
+                self.edits += 1
+                self.changes.append(SHRUNK)
+
+    def _context_added(self, record: r.ContextAdded) -> None:
+        if self.open:
+            self.held += record.items
+        else:
+            self.extend(record.items)
+
+    def _edited(self, record: r.Edited | r.Pruned) -> None:
+        removed = 0
+        for item in record.items:
+            at = self.index.get(item.id)
+            if at is None:
+                continue
+            count = estimate_item(item, self.family)
+            self.view[at] = item
+            if self.baseline is not None and at < self.baseline.covers:
+                removed += self.tokens[at] - count
+            self.total += count - self.tokens[at]
+            self.tokens[at] = count
+            self.changes.append(at)
+        self.edits += 1
+        if self.baseline is not None:
+            self.baseline = replace(self.baseline, removed=self.baseline.removed + removed)
+        if isinstance(record, r.Pruned):
+            self.count(prunes=1)
+
+    def _reply(self, record: r.ReplyRecord) -> None:
+        self._close_lost()
+        covers = len(self.view)
+        usage = record.usage
+        self.calibration = self.calibration.learn(self.baseline, usage, self.tokens, record.model)
+        self.extend(record.items)
+        self.newest_batch = covers
+        self.unanswered = 0
+        if usage.input_tokens is not None:
+            reasoning = sum(
+                n for n, i in zip(self.tokens[covers:], record.items, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
+            )
+            echoed = max(usage.output_tokens - usage.reasoning_tokens, 0) + reasoning
+            self.baseline = Baseline(
+                model=record.model, reported=usage.input_tokens, echoed=echoed, covers=covers, newer=len(self.view),
+                estimated=record.estimate,
+            )  # fmt: skip
+        self.open.update({i.call_id: OpenCall(i) for i in record.items if isinstance(i, ToolCallItem)})
+        self._count_reply(usage, record)
+
+    def _count_reply(self, usage: Usage, record: r.ReplyRecord) -> None:
+        self.count(
+            requests=1,
+            prompt_tokens=usage.input_tokens or 0,
+            cached_tokens=usage.cached_tokens,
+            output_tokens=usage.output_tokens,
+            cost_usd=record.cost_usd or 0.0,
+            unpriced=record.cost_usd is None,
+            tool_calls=sum(isinstance(i, ToolCallItem) for i in record.items),
+            empty_replies=0 if record.items else 1,
+            pauses=record.stop == "pause",
+        )
+        self.counters = self.counters.model_copy(update={"overflows_since_reply": 0})
+
+    def _tool_started(self, record: r.ToolStarted) -> None:
+        call = self.open.get(record.call_id)
+        if call is not None:
+            call.started = True
+
+    def _tool_result(self, record: r.ToolResult) -> None:
+        call = self.open.get(record.item.call_id)
+        if call is None or call.result is not None:
+            return
+        call.result = record.item
+        if record.item.status == "denied":
+            self.count(denied=1)
+        if all(c.result is not None for c in self.open.values()):
+            self._settle([c.result for c in self.open.values() if c.result is not None])
+
+    def _retry(self, record: r.Retry) -> None:
+        self.count(retries=1)
+
+    def _window(self, record: r.WindowLearned) -> None:
+        self.windows[record.model] = record.window
+        self.count(overflows=1, overflows_since_reply=1)
+
+    def _tools_changed(self, record: r.ToolsChanged) -> None:
+        self.baseline = None
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    @property
+    def unresolved(self) -> list[OpenCall]:
+        """Open calls that have no result yet, in the order of the reply."""
+        return [call for call in self.open.values() if call.result is None]
+
+    def occupancy(self, model: str, overhead: int, pending: int = 0) -> Occupancy:
+        """The occupancy of the next request to `model`.
+
+        `overhead` and `pending` are raw estimates of system prompt and schemas, and of input that is queued. The last report is
+        the base where its request's view is a prefix of this one; only what is newer is estimated, times the model's
+        calibration. Without a report everything is estimated, times 1.15.
+        """
+        k = self.calibration.factor(model)
+        base = self.baseline
+        if base is None or base.model != model:
+            factor = max(HEURISTIC_FACTOR, k)
+            total = int((overhead + self.total + pending) * factor)
+            return Occupancy(tokens=total, provenance="heuristic", overhead=int(overhead * factor), pending=pending)
+        newer = sum(self.tokens[base.newer :]) + pending
+        tokens = base.reported + base.echoed + int(newer * k) - int(base.removed * min(k, 1.0))
+        if self.opaque:
+            tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)))
+        provenance: Provenance = "usage-adjusted" if base.removed else "usage"
+        return Occupancy(tokens=max(tokens, 0), provenance=provenance, overhead=int(overhead * k), pending=pending)
+
+    def last(self) -> Item | None:
+        """The last item of the view."""
+        return self.view[-1] if self.view else None
+
+    def statistics(self) -> dict[str, Any]:
+        """Figures to look at: items, tokens, edits, queue, open calls."""
+        return {
+            "items": len(self.view),
+            "tokens": self.total,
+            "edits": self.edits,
+            "queued": len(self.queue),
+            "open_calls": len(self.unresolved),
+        }
+
+
+LOST = "lost-"
+"""What the id of a result begins with that stands for one lost from the log; the id of its call follows."""
+
+
+def lost_result(call: ToolCallItem) -> ToolResultItem:
+    """The result of a call whose own result a repair of the log took out: the same on every load."""
+    return ToolResultItem(
+        id=f"{LOST}{call.id}", call_id=call.call_id, name=call.name, status="interrupted", prunable=False,
+        summary=f"{call.name}: the result was lost from the damaged log; what the call did is unknown",
+    )  # fmt: skip
+
+
+def pending_tokens(history: History, items: Sequence[Item]) -> int:
+    """The estimate of items that are not yet in the view."""
+    return sum(estimate_item(item, history.family) for item in items)
+
+
+_HANDLERS: dict[type, Any] = {
+    r.Input: History._input,  # pyright: ignore[reportPrivateUsage]  # the table of this class's own fold
+    r.Admitted: History._admitted,  # pyright: ignore[reportPrivateUsage]
+    r.Withdrawn: History._withdrawn,  # pyright: ignore[reportPrivateUsage]
+    r.ContextAdded: History._context_added,  # pyright: ignore[reportPrivateUsage]
+    r.Edited: History._edited,  # pyright: ignore[reportPrivateUsage]
+    r.Pruned: History._edited,  # pyright: ignore[reportPrivateUsage]
+    r.ReplyRecord: History._reply,  # pyright: ignore[reportPrivateUsage]
+    r.ToolStarted: History._tool_started,  # pyright: ignore[reportPrivateUsage]
+    r.ToolResult: History._tool_result,  # pyright: ignore[reportPrivateUsage]
+    r.Retry: History._retry,  # pyright: ignore[reportPrivateUsage]
+    r.WindowLearned: History._window,  # pyright: ignore[reportPrivateUsage]
+    r.ToolsChanged: History._tools_changed,  # pyright: ignore[reportPrivateUsage]
+}

@@ -1,0 +1,42 @@
+"""The one way in which state changes: a record goes to the journal, then into the history and to whoever observes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from worker.history import History
+from worker.interceptor import Interceptor, overrides
+from worker.records import Journal, Record
+
+
+class Ledger:
+    """A journal with the folds that follow it. Where the journal raises, memory does not advance."""
+
+    def __init__(self, journal: Journal, history: History, interceptors: Sequence[Interceptor] = ()) -> None:
+        self.journal = journal
+        self.history = history
+        self._observers = [i for i in interceptors if overrides(i, "observe")]
+
+    def put(self, record: Record) -> None:
+        """Writes a record and folds it. Not yet durable: see `sync`."""
+        self.journal.write(record)
+        self.fold(record)
+
+    def fold(self, record: Record) -> None:
+        """Folds a record that is already in the journal."""
+        self.history.apply(record)
+        self.tell(record)
+
+    def tell(self, record: Record) -> None:
+        """Tells the observers alone (at a restart, when the history is already folded)."""
+        for observer in self._observers:
+            observer.observe(record)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether something was put that is not yet durable."""
+        return self.journal.dirty
+
+    async def sync(self) -> None:
+        """Makes all that was put durable. Raises the store's typed error."""
+        await self.journal.sync()

@@ -1,0 +1,327 @@
+"""What the adapters share: one attempt from a request to a complete reply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from worker.errors import ConfigError, ContextOverflow, ModelError, ProviderDown, StreamBroken
+from worker.ids import uuid7
+from worker.items import Item, ReplyItem, ToolCallItem, make_call
+from worker.models.base import (
+    FALLBACK_OUTPUT,
+    Capabilities,
+    Delta,
+    Emit,
+    Encoder,
+    ModelSettings,
+    Reply,
+    Request,
+    StopReason,
+    ToolSpec,
+    Usage,
+)
+from worker.models.classify import classify, empty_stream, silent_overflow
+from worker.models.encoding import dumps, listing, mapping
+from worker.models.table import capabilities
+from worker.models.transport import SDK, Transport, check_base_url, is_loopback
+from worker.text import clean
+
+RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instructions"})
+"""Fields of a request that `extra_body` cannot set: they are the runtime's own."""
+
+EFFORTS = ((0, "none"), (2_048, "low"), (8_192, "medium"))
+"""Reasoning budgets in tokens and the effort that stands for each, where a model takes a label only."""
+
+
+class Assembler:
+    """Builds one reply from the events of its stream. Base of the three wires; see `Sink` for `complete` and
+    `finished`.
+    """
+
+    def __init__(self, emit: Emit, request: Request, model: str) -> None:
+        self.complete = False
+        self.finished = False
+        self.empty = False
+        """A clean answer in which there was nothing at all."""
+        self.usage = Usage()
+        self.stop: StopReason = "unknown"
+        self.native_stop = ""
+        self.provider_id: str | None = None
+        self.model_name = ""
+        self.transformations: list[dict[str, Any]] = []
+        self._emit = emit
+        self._request = request
+        self._model = model
+
+    def event(self, name: str, data: str) -> bool:
+        """Takes one event and says whether it carries content."""
+        raise NotImplementedError
+
+    def items(self) -> list[ReplyItem]:
+        """The reply so far, in the order of the provider."""
+        raise NotImplementedError
+
+    def plain(self, status: int, content_type: str, body: bytes) -> None:
+        """An answer without events: an error in JSON, a page, or nothing at all (facts, providers 0.2)."""
+        value = self.parse(body) if body.lstrip()[:1] in (b"{", b"[") else None
+        if self.whole(mapping(value)):
+            return
+        if mapping(value) or listing(value):
+            raise classify(status, value, model=self._model)
+        if body.strip() and "event-stream" not in content_type:
+            raise ProviderDown(
+                f"neither an event stream nor JSON came back ({content_type or 'no content type'}): is base_url right?",
+                status=status,
+                model=self._model,
+            )
+        self.empty = True
+
+    def whole(self, value: dict[str, Any]) -> bool:
+        """Takes a reply that came in one piece although a stream was asked for; False where this is none."""
+        return False
+
+    def parse(self, data: str | bytes) -> object:
+        """The JSON of an event. Raises `StreamBroken` where it is none: a reply with a hole is not a reply."""
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as e:
+            raise StreamBroken(f"an event of the stream is not valid JSON ({e})", model=self._model) from None
+
+    def text(self, kind: Literal["text", "reasoning", "call"], text: str) -> None:
+        """Shows a piece of the reply."""
+        if text:
+            self._emit(Delta(kind, clean(text)))
+
+    def error(self, value: object) -> ModelError:
+        """The error that an event of the stream means."""
+        return classify(None, value, model=self._model)
+
+    def cut(self) -> bool:
+        """Whether the output limit ended the reply, whatever the provider says the reason is (B111)."""
+        return self.stop == "length" or 0 < self._request.max_output_tokens <= self.usage.output_tokens
+
+
+class CallParts:
+    """A call while it streams."""
+
+    __slots__ = ("arguments", "call_id", "name", "native_id")
+
+    def __init__(self, call_id: str = "", name: str = "", native_id: str | None = None) -> None:
+        self.call_id = call_id
+        self.name = name
+        self.native_id = native_id
+        self.arguments: list[str] = []
+
+
+def build_call(parts: CallParts, *, cut: bool, last: bool) -> ToolCallItem:
+    """A call as an item. Where the output limit cut the reply, an unfinished last call can never run (B110, B111)."""
+    text = "".join(parts.arguments)
+    call_id = clean(parts.call_id) or f"call_{uuid7().replace('-', '')}"
+    try:
+        call = make_call(call_id, parts.name, text, cut=cut, native_id=parts.native_id)
+    except RecursionError:
+        error = "the arguments are nested too deeply"
+        return ToolCallItem(
+            call_id=call_id, name=clean(parts.name), arguments=clean(text), error=error, native_id=parts.native_id
+        )
+    if cut and last and not text.strip():
+        error = "the call was cut off by the output limit before its arguments: make it again"
+        return call.model_copy(update={"error": error})
+    return call
+
+
+def distinct(items: Iterable[ReplyItem], history: Sequence[Item]) -> tuple[ReplyItem, ...]:
+    """The items with call ids that the history has not: some servers number their calls from zero in each reply."""
+    found = list(items)
+    # Long ids are random; only short or doubled ones are worth a look at the whole history.
+    calls = [item for item in found if item.type == "tool_call"]
+    ids = {call.call_id for call in calls}
+    suspicious = len(ids) < len(calls) or any(len(call_id) < 16 for call_id in ids)
+    if not suspicious:
+        return tuple(found)
+    taken = {item.call_id for item in history if item.type == "tool_call" and item.call_id in ids}
+    for index, item in enumerate(found):
+        if item.type != "tool_call":
+            continue
+        if item.call_id in taken:
+            found[index] = item = item.model_copy(update={"call_id": f"{item.call_id[:24]}_{uuid7()[-12:]}"})
+        taken.add(item.call_id)
+    return tuple(found)
+
+
+def effort(reasoning: str | int | None) -> str | None:
+    """The effort label of a reasoning setting, None where nothing was set."""
+    if reasoning is None:
+        return None
+    if isinstance(reasoning, str):
+        label = reasoning.strip().lower()
+        return "none" if label == "off" else label
+    return next((label for budget, label in EFFORTS if reasoning <= budget), "high")
+
+
+class HttpModel:
+    """A model behind an HTTP API. Base of the adapters; see `Model` for what `send` promises.
+
+    `client` is a ready client of the provider's SDK (for Azure, Vertex, a proxy); its owner closes it.
+    """
+
+    provider: str
+    sdk: SDK
+    default_base_url: str
+    default_key_env: str
+    path: str
+
+    def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
+        self.model_id = model_id
+        self.settings = settings or ModelSettings()
+        bad = RESERVED & self.settings.extra_body.keys()
+        if bad:
+            raise ConfigError(f"extra_body cannot set {', '.join(sorted(bad))}: the runtime writes these fields itself")
+        self.base_url = self.clean_base_url(check_base_url(self.settings.base_url or self.default_base_url))
+        self.local = is_loopback(self.base_url)
+        self.official = self.base_url == self.default_base_url
+        self._learned: int | None = None
+        self._capabilities: Capabilities | None = None
+        self._head: tuple[str, tuple[ToolSpec, ...], bytes] | None = None
+        self._transport = Transport(
+            self.sdk,
+            base_url=self.base_url,
+            key_env=self.key_env(),
+            settings=self.settings,
+            model=self.name,
+            client=client,
+        )
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return f"{self.provider}:{self.model_id}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do. Looked up at the first use, and again after `learn`."""
+        if self._capabilities is None:
+            self._capabilities = capabilities(
+                self.provider,
+                self.model_id,
+                self.settings,
+                learned=self._learned,
+                base_url=None if self.official else self.base_url,
+                local=self.local,
+            )
+        return self._capabilities
+
+    @property
+    def encoder(self) -> Encoder:
+        """How this API writes items."""
+        raise NotImplementedError
+
+    def learn(self, window: int) -> None:
+        """Takes a window in tokens that the provider named; a window from the manifest outranks it."""
+        self._learned = window
+        self._capabilities = None
+
+    def clean_base_url(self, url: str) -> str:
+        """The base URL as the SDK wants it."""
+        return url
+
+    def key_env(self) -> str | None:
+        """The variable that holds the key. A key of the vendor is never sent to another host than the vendor's."""
+        if self.settings.api_key_env:
+            return self.settings.api_key_env
+        return self.default_key_env if self.official else None
+
+    async def aclose(self) -> None:
+        """Closes connections. Called in the event loop that sent."""
+        await self._transport.aclose()
+
+    async def send(self, request: Request, emit: Emit) -> Reply:
+        """One attempt. Raises `ModelError`; cancelled, the connection is closed and nothing is left behind."""
+        sink = self.assembler(request, emit)
+        body = self.body(request)
+        try:
+            headers = await self._transport.exchange(self.path, body, self.headers(), sink)
+        except StreamBroken:
+            if sink.empty:
+                raise self._empty(body) from None
+            raise
+        return self._reply(request, sink, headers.get("x-request-id") or headers.get("request-id"))
+
+    def body(self, request: Request) -> bytes:
+        """The whole request as bytes: one join."""
+        raise NotImplementedError
+
+    def headers(self) -> dict[str, str]:
+        """Headers beside those of the SDK."""
+        return {"content-type": "application/json", **self.settings.extra_headers}
+
+    def assembler(self, request: Request, emit: Emit) -> Assembler:
+        """What builds the reply."""
+        raise NotImplementedError
+
+    def asked(self, request: Request) -> int:
+        """The output limit of a request in tokens."""
+        return request.max_output_tokens or self.settings.max_output_tokens or FALLBACK_OUTPUT
+
+    def with_extra(self, fields: dict[str, Any], *, static: bool) -> bytes:
+        """Fields of a body without their braces. `extra_body` outranks them; its fields stand in the static head."""
+        extra = self.settings.extra_body
+        merged = {**fields, **extra} if static else {k: v for k, v in fields.items() if k not in extra}
+        return dumps(merged)[1:-1]
+
+    def head(self, request: Request) -> bytes:
+        """The part before the messages, kept as long as system prompt and tools are the same."""
+        kept = self._head
+        if kept is None or kept[0] != request.system or kept[1] != request.tools:
+            kept = self._head = (request.system, request.tools, self.encode_head(request.system, request.tools))
+        return kept[2]
+
+    def encode_head(self, system: str, tools: tuple[ToolSpec, ...]) -> bytes:
+        """Everything that does not change from request to request."""
+        raise NotImplementedError
+
+    def _empty(self, body: bytes) -> ModelError:
+        caps = self.capabilities
+        if empty_stream(size=len(body), window=caps.window, known=self.official):
+            return ContextOverflow(
+                "the provider answered with an empty stream: the input may be larger than its window",
+                status=200,
+                code="empty_stream",
+                model=self.name,
+            )
+        return StreamBroken(
+            "the provider answered with an empty stream", status=200, code="empty_stream", model=self.name
+        )
+
+    def _reply(self, request: Request, sink: Assembler, request_id: str | None) -> Reply:
+        items = sink.items()
+        caps = self.capabilities
+        why = silent_overflow(
+            stop=sink.stop,
+            produced=any(item.type in ("assistant", "tool_call") for item in items),
+            asked=self.asked(request),
+            usage=sink.usage,
+            window=caps.window,
+            window_known=caps.window_source != "fallback",
+        )
+        if why is not None:
+            raise ContextOverflow(
+                why,
+                limit=None,
+                requested=sink.usage.input_tokens,
+                status=200,
+                code=sink.native_stop or None,
+                request_id=request_id,
+                model=self.name,
+            )
+        return Reply(
+            items=distinct(items, request.items),
+            usage=sink.usage,
+            stop=sink.stop,
+            native_stop=sink.native_stop,
+            provider_id=sink.provider_id or request_id,
+            model=sink.model_name or self.model_id,
+            transformations=tuple(sink.transformations),
+        )

@@ -1,0 +1,412 @@
+"""Anthropic Messages, beta resource: `anthropic:`.
+
+Thinking blocks go back as they came. On models that bind them to what stands before (facts, providers 0.1 and 2.6) the
+first request already asks for invalid blocks to be dropped instead of failing the request, and what was dropped is
+reported in the reply. This version of the API takes no temperature or top_p, so those settings are not sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from worker.errors import ContextOverflow
+from worker.items import (
+    AssistantItem,
+    Item,
+    OpaqueItem,
+    ReasoningItem,
+    ReplyItem,
+    ToolCallItem,
+    ToolResultItem,
+)
+from worker.models.adapter import Assembler, CallParts, HttpModel, build_call, effort
+from worker.models.base import Emit, ModelSettings, Request, StopReason, ToolSpec, Usage
+from worker.models.encoding import (
+    NO_IMAGES,
+    SideEncoder,
+    count,
+    dumps,
+    dumps_exact,
+    images_of,
+    listing,
+    mapping,
+    result_text,
+    spliced,
+    tool_defs,
+    user_text,
+    wire_arguments,
+    wire_id,
+    wire_name,
+)
+from worker.models.table import known, takes_images
+from worker.text import clean
+
+PROVIDER = "anthropic"
+BINDING_BETA = "thinking-binding-controls-2026-08-01"
+INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
+
+MIN_BUDGET = 1_024
+"""The smallest thinking budget in tokens that the API takes."""
+
+_BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 32_768, "max": 60_000}
+_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+_BUDGET_ONLY = re.compile(r"claude-(?:3|opus-4(?:[-.][015]|-20|$)|sonnet-4(?:[-.][05]|-20|$)|haiku-4)")
+
+
+class MessagesEncoder(SideEncoder):
+    """Items as Messages of content blocks: consecutive items of a side are one message, results first."""
+
+    def __init__(self, model: str, *, images: bool = True) -> None:
+        super().__init__(PROVIDER, model, images=images)
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """One message."""
+        side, members = self.members(items)
+        if side is None:
+            return b""
+        blocks = self._user(members) if side == "user" else self._model(members)
+        if not blocks:
+            return b""
+        role = b"user" if side == "user" else b"assistant"
+        return b'{"role":"' + role + b'","content":[' + b",".join(blocks) + b"]}"
+
+    def _user(self, items: list[Item]) -> list[bytes]:
+        blocks: list[bytes] = []
+        for item in sorted(items, key=lambda x: x.type != "tool_result"):
+            pictures = [_image(x) for x in images_of(item)]
+            left_out = bool(pictures) and not self.images
+            if left_out:
+                pictures = []
+            text = result_text(item) if isinstance(item, ToolResultItem) else user_text(item)
+            if left_out:
+                text = f"{text}\n{NO_IMAGES}".strip()
+            texts: list[dict[str, Any]] = [{"type": "text", "text": text}] if text.strip() else []
+            if not isinstance(item, ToolResultItem):
+                blocks += map(dumps, [*pictures, *texts])
+                continue
+            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(item.call_id)}
+            block["content"] = [*texts, *pictures] if pictures else text
+            if item.status != "ok":
+                block["is_error"] = True
+            blocks.append(dumps(block))
+        return blocks
+
+    def _model(self, items: list[Item]) -> list[bytes]:
+        # A message must not end with thinking: what was cut off there is left out whole.
+        end = len(items)
+        while end and isinstance(items[end - 1], ReasoningItem):
+            end -= 1
+        blocks: list[bytes] = []
+        for item in items[:end]:
+            if isinstance(item, AssistantItem):
+                blocks.append(dumps({"type": "text", "text": item.text}))
+            elif isinstance(item, ToolCallItem):
+                call = dumps({"type": "tool_use", "id": wire_id(item.call_id), "name": wire_name(item.name)})
+                blocks.append(call[:-1] + b',"input":' + wire_arguments(item).encode() + b"}")
+            elif isinstance(item, ReasoningItem | OpaqueItem):
+                blocks.append(spliced(item))
+        return blocks
+
+
+def _image(image: Any) -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
+
+
+class _Block:
+    """A content block while it streams."""
+
+    __slots__ = ("json", "texts", "value")
+
+    def __init__(self, value: dict[str, Any]) -> None:
+        self.value = value
+        self.json: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+
+    def add(self, field: str, text: str) -> None:
+        self.texts.setdefault(field, []).append(text)
+
+    def whole(self) -> dict[str, Any]:
+        """The block with its pieces put together, every other field as it came."""
+        value = dict(self.value)
+        for field, pieces in self.texts.items():
+            value[field] = (value.get(field) or "") + "".join(pieces)
+        return value
+
+
+_DELTAS = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "signature_delta": ("signature", "signature"),
+    "compaction_delta": ("content", "content"),
+}
+
+
+class MessagesAssembler(Assembler):
+    """Builds a reply from the events of a message."""
+
+    def __init__(self, emit: Emit, request: Request, model: str, model_id: str) -> None:
+        super().__init__(emit, request, model)
+        self._model_id = model_id
+        self._blocks: dict[int, _Block] = {}
+        self._usage: dict[str, Any] = {}
+
+    def event(self, name: str, data: str) -> bool:
+        """Takes one event."""
+        event = mapping(self.parse(data))
+        match event.get("type") or name:
+            case "message_start":
+                message = mapping(event.get("message"))
+                self.provider_id = _str(message.get("id")) or None
+                self.model_name = _str(message.get("model"))
+                self._merge_usage(message)
+                self._transformed(message)
+            case "content_block_start":
+                self._start(int(event.get("index") or 0), mapping(event.get("content_block")))
+            case "content_block_delta":
+                self._delta(int(event.get("index") or 0), mapping(event.get("delta")))
+            case "message_delta":
+                delta = mapping(event.get("delta"))
+                self.native_stop = _str(delta.get("stop_reason")) or self.native_stop
+                self._merge_usage(event)
+                self._transformed(event)
+                self._transformed(delta)
+            case "message_stop":
+                self._stop()
+            case "error":
+                raise self.error(event)
+            case "ping":
+                return False
+            case _:
+                if event.get("error"):
+                    raise self.error(event)
+        return True
+
+    def items(self) -> list[ReplyItem]:
+        """The content in order; blocks of unknown type are kept and sent back as they are."""
+        found: list[ReplyItem] = []
+        cut = self.cut()
+        last = max(self._blocks, default=0)
+        for index in sorted(self._blocks):
+            block = self._blocks[index]
+            value = block.whole()
+            match value.get("type"):
+                case "text":
+                    text = clean(_str(value.get("text")))
+                    if text.strip():
+                        found.append(AssistantItem(text=text))
+                case "thinking" | "redacted_thinking":
+                    found.append(
+                        ReasoningItem(
+                            provider=PROVIDER,
+                            model=self._model_id,
+                            payload=dumps_exact(value),
+                            text=clean(_str(value.get("thinking"))),
+                        )
+                    )
+                case "tool_use":
+                    parts = CallParts(_str(value.get("id")), _str(value.get("name")))
+                    parts.arguments = block.json or ([dumps_exact(value["input"])] if value.get("input") else [])
+                    found.append(build_call(parts, cut=cut, last=index == last))
+                case _:
+                    if block.json:
+                        value["input"] = self.parse("".join(block.json))
+                    found.append(OpaqueItem(provider=PROVIDER, model=self._model_id, payload=dumps_exact(value)))
+        return found
+
+    def whole(self, value: dict[str, Any]) -> bool:
+        """A message in one piece, from a server that does not stream."""
+        if value.get("type") != "message" or not value.get("stop_reason"):
+            return False
+        self._blocks = {i: _Block(mapping(x)) for i, x in enumerate(listing(value.get("content")))}
+        self.provider_id = _str(value.get("id")) or None
+        self.model_name = _str(value.get("model"))
+        self.native_stop = _str(value.get("stop_reason"))
+        self._merge_usage(value)
+        self._transformed(value)
+        self._stop()
+        return True
+
+    def _start(self, index: int, value: dict[str, Any]) -> None:
+        self._blocks[index] = _Block(value)
+        if value.get("type") == "tool_use":
+            self.text("call", _str(value.get("name")))
+
+    def _delta(self, index: int, delta: dict[str, Any]) -> None:
+        block = self._blocks.setdefault(index, _Block({"type": "text"}))
+        kind = _str(delta.get("type"))
+        if kind == "input_json_delta":
+            block.json.append(_str(delta.get("partial_json")))
+            return
+        if kind not in _DELTAS:
+            return
+        field, source = _DELTAS[kind]
+        text = _str(delta.get(source))
+        block.add(field, text)
+        if kind == "text_delta":
+            self.text("text", text)
+        elif kind == "thinking_delta":
+            self.text("reasoning", text)
+
+    def _stop(self) -> None:
+        self.usage = messages_usage(self._usage)
+        if not self.native_stop:
+            # Without a reason the end of the body is judged as a broken stream.
+            self.finished = True
+            return
+        if self.native_stop == "model_context_window_exceeded":
+            raise ContextOverflow(
+                "the reply ran into the end of the model's window",
+                requested=self.usage.input_tokens,
+                status=200,
+                code=self.native_stop,
+                model=self._model,
+            )
+        stops: dict[str, StopReason] = {
+            "end_turn": "end",
+            "stop_sequence": "end",
+            "tool_use": "tool_calls",
+            "max_tokens": "length",
+            "refusal": "refusal",
+            "pause_turn": "pause",
+        }
+        self.stop = stops.get(self.native_stop, "unknown")
+        self.complete = self.finished = True
+
+    def _merge_usage(self, holder: dict[str, Any]) -> None:
+        self._usage |= {k: v for k, v in mapping(holder.get("usage")).items() if v is not None}
+
+    def _transformed(self, holder: dict[str, Any]) -> None:
+        if isinstance(holder.get("input_transformations"), list):
+            self.transformations = [mapping(x) for x in holder["input_transformations"]]
+
+
+def messages_usage(usage: dict[str, Any]) -> Usage:
+    """Usage of this API: what was read from and written to the cache is not in `input_tokens`, so the three are summed
+    (B048).
+
+    With several iterations the size of the context is that of the last one that is a message.
+    """
+    rounds = [mapping(x) for x in listing(usage.get("iterations"))]
+    last = next((x for x in reversed(rounds) if x.get("type") == "message"), usage)
+    cached = count(last.get("cache_read_input_tokens"))
+    written = count(last.get("cache_creation_input_tokens"))
+    fresh = last.get("input_tokens")
+    return Usage(
+        input_tokens=None if fresh is None else count(fresh) + cached + written,
+        cached_tokens=cached,
+        cache_write_tokens=written,
+        output_tokens=count(usage.get("output_tokens")),
+        reasoning_tokens=count(mapping(usage.get("output_tokens_details")).get("thinking_tokens")),
+    )
+
+
+def _str(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+class MessagesModel(HttpModel):
+    """`anthropic:MODEL`."""
+
+    provider = PROVIDER
+    sdk = "anthropic"
+    default_base_url = "https://api.anthropic.com"
+    default_key_env = "ANTHROPIC_API_KEY"
+    path = "/v1/messages?beta=true"
+
+    def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
+        super().__init__(model_id, settings, client=client)
+        self._encoder = MessagesEncoder(model_id, images=takes_images(model_id))
+        row = known(model_id)
+        self._bound = row is not None and row.history_binding == "thinking_prefix"
+        self._budget_only = _BUDGET_ONLY.search(model_id.lower()) is not None
+
+    @property
+    def encoder(self) -> MessagesEncoder:
+        """Messages of content blocks."""
+        return self._encoder
+
+    def clean_base_url(self, url: str) -> str:
+        """The paths of this API begin with the version, so the base must not end with it."""
+        return url.removesuffix("/v1")
+
+    def headers(self) -> dict[str, str]:
+        """With the beta names; those of `extra_headers` are added to ours."""
+        headers = super().headers()
+        betas = [BINDING_BETA] if self._bound else []
+        if self._budget_only and self.settings.reasoning is not None:
+            betas.append(INTERLEAVED_BETA)
+        given = next((name for name in headers if name.lower() == "anthropic-beta"), None)
+        if given is not None:
+            betas += [x.strip() for x in headers.pop(given).split(",")]
+        if betas:
+            headers["anthropic-beta"] = ",".join(dict.fromkeys(betas))
+        return headers
+
+    def encode_head(self, system: str, tools: tuple[ToolSpec, ...]) -> bytes:
+        """Model, cache markers, tools, system prompt. One marker stands behind tools and system, the automatic one at
+        the end moves.
+        """
+        marker = self._marker()
+        fields: dict[str, Any] = {"model": self.model_id}
+        if marker is not None:
+            fields["cache_control"] = marker
+        head = b"{" + self.with_extra(fields, static=True)
+        if tools:
+            head += b',"tools":' + tool_defs(tools, "anthropic")
+            if marker is not None and not system.strip():
+                head = head[:-2] + b',"cache_control":' + dumps(marker) + b"}]"
+        if system.strip():
+            block: dict[str, Any] = {"type": "text", "text": system}
+            if marker is not None:
+                block["cache_control"] = marker
+            head += b',"system":[' + dumps(block) + b"]"
+        return head + b',"messages":['
+
+    def body(self, request: Request) -> bytes:
+        """Head, messages, and what changes from request to request."""
+        asked = self.asked(request)
+        tail: dict[str, Any] = {"max_tokens": asked, "stream": True, **self._thinking(asked)}
+        return b"".join((self.head(request), request.messages, b"],", self.with_extra(tail, static=False), b"}"))
+
+    def assembler(self, request: Request, emit: Emit) -> Assembler:
+        """A reply of this API."""
+        return MessagesAssembler(emit, request, self.name, self.model_id)
+
+    def _marker(self) -> dict[str, str] | None:
+        match self.settings.cache_ttl:
+            case "5m":
+                return {"type": "ephemeral"}
+            case "1h":
+                return {"type": "ephemeral", "ttl": "1h"}
+            case _:
+                return None
+
+    def _thinking(self, asked: int) -> dict[str, Any]:
+        """The thinking and effort fields of a request with this output limit."""
+        reasoning = self.settings.reasoning
+        label = effort(reasoning)
+        if label == "none":
+            return {"thinking": {"type": "disabled"}}
+        if self._budget_only:
+            if reasoning is None or label is None:
+                return {}
+            budget = reasoning if isinstance(reasoning, int) else _BUDGETS.get(label, _BUDGETS["medium"])
+            budget = min(max(budget, MIN_BUDGET), asked - 1)
+            # A limit that leaves no room for the smallest budget leaves none for thinking.
+            return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= MIN_BUDGET else {}
+        if reasoning is None and not self._bound:
+            return {}
+        thinking: dict[str, Any] = {"type": "adaptive"}
+        if self._bound:
+            thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
+        fields: dict[str, Any] = {"thinking": thinking}
+        if label is not None:
+            fields["output_config"] = {"effort": label if label in _EFFORTS else "low"}
+        return fields
+
+
+def create(model_id: str, settings: ModelSettings) -> MessagesModel:
+    """The model, for the registry."""
+    return MessagesModel(model_id, settings)

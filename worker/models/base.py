@@ -1,0 +1,183 @@
+"""The contract between a worker and a model: what is asked, what comes back, what a model can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
+
+from worker.items import Item, ReplyItem
+
+Source: TypeAlias = Literal["manifest", "learned", "provider", "table", "fallback"]
+Family: TypeAlias = Literal["o200k", "claude", "claude_old", "unknown"]
+StopReason: TypeAlias = Literal["end", "tool_calls", "length", "refusal", "pause", "unknown"]
+
+FALLBACK_WINDOW = 32_768
+"""Tokens assumed for a model that nothing knows: a small number is safer than no decision."""
+
+FALLBACK_OUTPUT = 4_096
+"""Output tokens assumed for a model that nothing knows."""
+
+
+class Usage(BaseModel):
+    """What the provider reported for one request, in tokens.
+
+    `input_tokens` is the whole input: uncached, read from and written to the cache, whatever the provider's own dialect
+    (cases B048). It is None where the provider reported nothing.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    input_tokens: int | None = None
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars per million tokens, with where the figure comes from."""
+
+    input: float
+    output: float
+    cache_read: float
+    cache_write: float
+    source: str
+
+    def cost(self, usage: Usage) -> float:
+        """The price of one request in US dollars."""
+        total = usage.input_tokens or 0
+        fresh = max(total - usage.cached_tokens - usage.cache_write_tokens, 0)
+        parts = (
+            fresh * self.input,
+            usage.cached_tokens * self.cache_read,
+            usage.cache_write_tokens * self.cache_write,
+            usage.output_tokens * self.output,
+        )
+        return sum(parts) / 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a model can do. Every number has its source.
+
+    `family` chooses the token estimator. `history_binding` says that reasoning is bound to the prefix before it, so that an edit of
+    that prefix makes it invalid (facts, providers 0.1 and 2.6). `turn_bound_reasoning` says that the reasoning of an open tool
+    loop must go back whole.
+    """
+
+    window: int = FALLBACK_WINDOW
+    window_source: Source = "fallback"
+    max_output: int = FALLBACK_OUTPUT
+    max_output_source: Source = "fallback"
+    family: Family = "unknown"
+    images: bool = True
+    history_binding: Literal["none", "thinking_prefix"] = "none"
+    turn_bound_reasoning: bool = False
+    native_compaction: str | None = None
+    cache_ttl: float = 300.0
+    price: Price | None = None
+
+
+class ToolSpec(NamedTuple):
+    """A tool as a model is told of it: `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Encoder(Protocol):
+    """How a provider writes items. Pure and stateless: the same items always give the same bytes."""
+
+    def joins(self, open_items: Sequence[Item], item: Item) -> bool:
+        """Whether `item` belongs to the same message as `open_items` (consecutive items, at least one)."""
+        ...
+
+    def encode(self, items: Sequence[Item]) -> bytes:
+        """One message as JSON (for an API with bare items: its items, joined by commas). Empty where nothing is left to send."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request: the view as items and as the encoded messages (joined by commas, without brackets)."""
+
+    system: str
+    tools: tuple[ToolSpec, ...]
+    items: Sequence[Item]
+    messages: bytes
+    max_output_tokens: int
+    cache_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete reply. `stop` is ours, `native_stop` the provider's word. `transformations` are what the provider did to the input."""
+
+    items: tuple[ReplyItem, ...]
+    usage: Usage
+    stop: StopReason
+    native_stop: str = ""
+    provider_id: str | None = None
+    model: str = ""
+    transformations: tuple[dict[str, Any], ...] = ()
+
+
+class Delta(NamedTuple):
+    """A piece of a reply while it streams, for display only: nothing streamed is state until the reply is complete."""
+
+    kind: Literal["text", "reasoning", "call"]
+    text: str
+
+
+Emit: TypeAlias = Callable[[Delta], None]
+
+
+class Model(Protocol):
+    """A model of a provider.
+
+    `name` is `provider:model`. `send` raises `worker.errors.ModelError`; cancelled, it closes its connection and leaves nothing behind.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def encoder(self) -> Encoder: ...
+
+    async def send(self, request: Request, emit: Emit) -> Reply:
+        """One attempt: sends, streams, and returns the complete reply. No retries: they are the worker's."""
+        ...
+
+    async def aclose(self) -> None:
+        """Closes connections. Called in the event loop that sent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """What a manifest's `[model]` says, resolved. `api_key_env` names the variable; the key itself is read when a client is made.
+
+    `context_window` and `max_output_tokens` of 0 mean: from the table.
+    """
+
+    base_url: str | None = None
+    api_key_env: str | None = None
+    max_output_tokens: int = 0
+    context_window: int = 0
+    reasoning: str | int | None = None
+    cache_ttl: str = "5m"
+    temperature: float | None = None
+    top_p: float | None = None
+    connect_timeout: float = 10.0
+    read_timeout: float = 120.0
+    idle_timeout: float = 120.0
+    extra_headers: dict[str, str] = field(default_factory=dict[str, str])
+    extra_body: dict[str, Any] = field(default_factory=dict[str, Any])

@@ -1,0 +1,152 @@
+"""What a survey keeps of a file: one line of JSON for each part that was read, for notes and for findings alike."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, cast
+
+from worker.offline.python_scan import Import, scan
+
+TODO_CHARS = 160
+"""Characters that are kept of a marked line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Lines `first` to `last` of a file of `total` lines: what they define, import and mark, and what they leave open.
+
+    `imports` counts import statements by the file of the set that they name. A `total` of -1 says that the file could
+    not be read.
+    """
+
+    path: str
+    first: int
+    last: int
+    total: int
+    carry: str = ""
+    definitions: tuple[str, ...] = ()
+    imports: tuple[tuple[str, int], ...] = ()
+    todos: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether the file could not be read; `carry` then says why."""
+        return self.total < 0
+
+    def line(self) -> str:
+        """The fact as one line of JSON."""
+        folder = str(PurePosixPath(self.path).parent) + "/"
+        targets = " ".join(_short(path, folder) + (f"*{count}" if count > 1 else "") for path, count in self.imports)
+        row: list[Any] = [self.path, self.first, self.last, self.total, self.carry]
+        row += [" ".join(self.definitions), targets, [list(todo) for todo in self.todos]]
+        while row[-1] in ("", []):
+            row.pop()
+        return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A directive that was met in a file."""
+
+    source: str
+    text: str
+
+    def line(self) -> str:
+        """The instruction as one line of JSON."""
+        return json.dumps(["!", self.source, self.text], ensure_ascii=False, separators=(",", ":"))
+
+
+def read_fact(line: str) -> Fact | Instruction | None:
+    """The fact or instruction in a line, whatever stands around it; None where there is none, or only a part of one."""
+    start = line.find('["')
+    if start < 0:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(line[start:])
+        row = cast("list[Any]", value)
+        if row[0] == "!":
+            return Instruction(str(row[1]), str(row[2]))
+        row += ["", "", "", []][len(row) - 4 :]
+        path, first, last, total, carry, names, targets, todos = row
+        folder = str(PurePosixPath(path).parent) + "/"
+        counted = (part.partition("*") for part in targets.split())
+        imports = tuple((_long(name, folder), int(count or 1)) for name, _, count in counted)
+        marked = tuple((int(number), str(text)) for number, text in todos)
+        return Fact(path, int(first), int(last), int(total), carry, tuple(names.split()), imports, marked)
+    except (ValueError, TypeError, IndexError, AttributeError):
+        return None
+
+
+class Modules:
+    """Which file of a set an import statement names.
+
+    A relative import is resolved from its file's folder. An absolute one is compared with the module names of the
+    files: the path from the outermost folder that is a package of the set. `from a import b` names the module `a.b`
+    if there is one, else `a`.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = frozenset(paths)
+        self._by_name: dict[str, str] = {}
+        for path in sorted(self.paths):
+            self._by_name.setdefault(self._name(path), path)
+
+    def count(self, path: str, statements: Sequence[Sequence[Import]]) -> Counter[str]:
+        """For each other file of the set, how many of these statements of the file `path` name it."""
+        tally: Counter[str] = Counter()
+        for statement in statements:
+            named = {target for each in statement for target in self._targets(path, each)}
+            tally.update(named - {path})
+        return tally
+
+    def _targets(self, path: str, item: Import) -> set[str]:
+        if not item.module.startswith("."):
+            whole = self._by_name.get(item.module)
+            if not item.names:
+                return {whole} if whole else set()
+            found = (self._by_name.get(f"{item.module}.{name}", whole) for name in item.names)
+            return {target for target in found if target}
+        module = item.module.lstrip(".")
+        folder = PurePosixPath(path).parent
+        for _ in range(len(item.module) - len(module) - 1):
+            folder = folder.parent
+        base = folder.joinpath(*module.split(".")) if module else folder
+        whole = self._file(base)
+        found = (self._file(base / name) or whole for name in item.names)
+        return {target for target in found if target}
+
+    def _file(self, place: PurePosixPath) -> str | None:
+        candidates = (f"{place}.py", str(place / "__init__.py"))
+        return next((each for each in candidates if each in self.paths), None)
+
+    def _name(self, path: str) -> str:
+        place = PurePosixPath(path)
+        parts = [] if place.name == "__init__.py" and str(place.parent) != "." else [place.stem]
+        folder = place.parent
+        while str(folder) != "." and str(folder / "__init__.py") in self.paths:
+            parts.insert(0, folder.name)
+            folder = folder.parent
+        return ".".join(parts)
+
+
+def study(path: str, lines: Sequence[str], first: int, total: int, carry: str, modules: Modules) -> Fact:
+    """What these lines of a file say."""
+    piece = scan(lines, first, carry)
+    imports = tuple(sorted(modules.count(path, piece.imports).items()))
+    todos = tuple((number, text[:TODO_CHARS]) for number, text in piece.todos)
+    last = first + len(lines) - 1
+    return Fact(path, first, last, total, piece.carry, tuple(piece.definitions), imports, todos)
+
+
+def _short(path: str, folder: str) -> str:
+    name = path.removesuffix(".py").replace(" ", "%20")
+    folder = folder.replace(" ", "%20")
+    return "./" + name.removeprefix(folder) if name.startswith(folder) else name
+
+
+def _long(name: str, folder: str) -> str:
+    return (folder + name[2:] if name.startswith("./") else name).replace("%20", " ") + ".py"

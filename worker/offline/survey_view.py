@@ -1,0 +1,250 @@
+"""What the request in front of a surveyor shows: the user's words, listings, pages, facts, and the files it writes
+itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.items import ContextItem, Item, ToolCallItem, ToolResultItem
+from worker.offline.survey_facts import Fact, Instruction, read_fact
+from worker.offline.survey_task import Directives, Task, read_directives, read_task
+
+FINDING = "FINDING "
+"""Begins a line of an assistant's text that states a fact."""
+
+_RANGE = re.compile(r": lines? (\d+)(?:-(\d+))?(?: from column \d+)?(?: of (\d+))?, ")
+_PAST_END = re.compile(r" has (\d+) lines?: offset")
+_EMPTY = "the file is empty"
+_AUTO_READ = re.compile(r"\[Auto-read file: (.+):(\d+)-(\d+)\]")
+_COUNT = re.compile(r": (?:(\d+)|no) files?\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Lines of a file as a result shows them."""
+
+    path: str
+    first: int
+    last: int
+    total: int
+    lines: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class OwnFile:
+    """What is known of a file that the surveyor writes: `total` lines (None: unknown), and the lines in view by
+    number."""
+
+    total: int | None = None
+    lines: dict[int, str] = field(default_factory=dict[int, str])
+    failures: int = 0
+
+    def add(self, text: str, *, fresh: bool) -> None:
+        """Takes over what was written; `fresh` says that it replaced the file."""
+        if fresh:
+            self.total, self.lines = 0, {}
+        if self.total is None:
+            return
+        for line in text.splitlines():
+            self.total += 1
+            self.lines[self.total] = line
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files that one search has shown, or what was wrong with it."""
+
+    paths: tuple[str, ...]
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class View:
+    """Everything that a surveyor decides from."""
+
+    task: Task
+    texts: list[str]
+    fresh: bool = True
+    listings: dict[tuple[str, str], Listing] = field(default_factory=dict[tuple[str, str], Listing])
+    pages: dict[tuple[str, int], Page] = field(default_factory=dict[tuple[str, int], Page])
+    torn: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    facts: dict[str, dict[int, Fact]] = field(default_factory=dict[str, dict[int, Fact]])
+    instructions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    totals: dict[str, int] = field(default_factory=dict[str, int])
+    unreadable: dict[str, str] = field(default_factory=dict[str, str])
+    ended: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    notes: OwnFile = field(default_factory=OwnFile)
+    report: OwnFile = field(default_factory=OwnFile)
+    last_error: str = ""
+
+    def directives(self) -> Directives:
+        """The directives in force: the user's, then what was met in the named file."""
+        met = [text for texts in self.instructions.values() for text in texts]
+        return read_directives([*self.texts, *met])
+
+    def complete(self, path: str) -> list[Fact] | None:
+        """The facts of a file in order, when they cover all of it; else None."""
+        found = self.facts.get(path, {})
+        chain: list[Fact] = []
+        line = 1
+        while line in found:
+            fact = found[line]
+            chain.append(fact)
+            if fact.last >= fact.total:
+                return chain
+            line = fact.last + 1
+        return None
+
+    def progress(self, path: str) -> tuple[int, str]:
+        """The next line of a file to be read, and what is open before it."""
+        found = self.facts.get(path, {})
+        line, carry = 1, ""
+        while line in found and found[line].last >= line:
+            line, carry = found[line].last + 1, found[line].carry
+        return line, carry
+
+    def learn(self, line: str) -> None:
+        """Takes over the fact or instruction in a line, if there is one."""
+        found = read_fact(line)
+        if isinstance(found, Fact):
+            self.facts.setdefault(found.path, {})[found.first] = found
+        elif isinstance(found, Instruction):
+            texts = self.instructions.setdefault(found.source, [])
+            if found.text and found.text not in texts:
+                texts.append(found.text)
+
+
+def look(items: Sequence[Item]) -> View | None:
+    """What the items of a request show; None where no survey is asked for."""
+    texts = [text for item in items if (text := _user_text(item)) is not None]
+    task = read_task(texts)
+    if task is None:
+        return None
+    view = View(task, texts)
+    calls: dict[str, ToolCallItem] = {}
+    for item in items:
+        match item.type:
+            case "assistant":
+                view.fresh = False
+                for line in item.text.split("\n"):
+                    if line.startswith(FINDING):
+                        view.learn(line)
+            case "tool_call":
+                view.fresh = False
+                calls[item.call_id] = item
+            case "tool_result":
+                call = calls.get(item.call_id)
+                if call is not None and call.parsed is not None:
+                    _result(view, call.name, call.parsed, item)
+            case "context":
+                _context(view, item)
+            case _:
+                pass
+    return view
+
+
+def _user_text(item: Item) -> str | None:
+    if item.type == "user" or (item.type == "context" and item.kind == "user_words" and item.trust == "user"):
+        return item.text
+    return None
+
+
+def _context(view: View, item: ContextItem) -> None:
+    if item.kind in ("summary", "lead_in", "auto_read"):
+        view.fresh = False
+    if item.kind == "summary" and view.task.notes is None:
+        for line in item.text.split("\n"):
+            view.learn(line)
+    found = _AUTO_READ.match(item.text)
+    if item.kind == "auto_read" and found and found.group(1) == view.task.notes and not item.pruned:
+        _, _, body = item.text.partition("\n")
+        lines = body.removesuffix("\n").split("\n")
+        if len(lines) != int(found.group(3)) - int(found.group(2)) + 1:
+            return
+        for number, line in enumerate(lines, int(found.group(2))):
+            view.notes.lines[number] = line
+            view.learn(line)
+
+
+def _result(view: View, name: str, arguments: dict[str, Any], result: ToolResultItem) -> None:
+    path = str(arguments.get("path", ""))
+    own = view.notes if path == view.task.notes else view.report if path == view.task.report else None
+    if name in ("write_file", "append_file") and own is not None:
+        if result.status != "ok":
+            own.failures += 1
+            view.last_error = result.summary
+            return
+        own.failures = 0
+        text = str(arguments.get("content", ""))
+        own.add(text, fresh=name == "write_file")
+        if own is view.notes:
+            for line in text.splitlines():
+                view.learn(line)
+    elif name == "read_file":
+        _read(view, path, own, arguments, result)
+    elif name == "find_files":
+        _listed(view, path, arguments, result)
+
+
+def _read(view: View, path: str, own: OwnFile | None, arguments: dict[str, Any], result: ToolResultItem) -> None:
+    first = int(arguments.get("offset") or 1)
+    page = _page(path, result)
+    past_end = _PAST_END.search(result.text()) if result.status == "error" else None
+    if own is not None:
+        if page is not None:
+            # Pages may have been read just before something was appended in the same reply.
+            own.total = max(page.total, own.total or 0)
+            for number, line in enumerate(page.lines, page.first):
+                own.lines[number] = line
+                if own is view.notes:
+                    view.learn(line)
+        elif result.status == "error":
+            own.total = int(past_end.group(1)) if past_end else 0
+        elif found := _RANGE.search(result.summary):
+            own.total = max(int(found.group(3) or 0), own.total or 0)
+    elif page is not None:
+        view.pages[path, page.first] = page
+        view.totals[path] = page.total
+    elif past_end is not None:
+        view.ended.add((path, first))
+    elif result.status in ("error", "denied"):
+        view.unreadable[path] = result.summary
+    elif result.status == "ok" and result.content is not None:
+        view.torn.add((path, first))
+    elif result.status == "ok" and not result.pruned and not _RANGE.search(result.summary):
+        view.unreadable[path] = result.summary
+
+
+def _page(path: str, result: ToolResultItem) -> Page | None:
+    """The page in a result; None where it was pruned, torn in the middle, or is no page."""
+    if result.status != "ok" or result.pruned:
+        return None
+    if _EMPTY in result.summary:
+        return Page(path, 1, 0, 0, ())
+    found = _RANGE.search(result.summary)
+    if found is None or result.content is None:
+        return None
+    first = int(found.group(1))
+    last = int(found.group(2) or first)
+    lines = result.content.removesuffix("\n").split("\n")
+    if len(lines) != last - first + 1:
+        return None
+    return Page(path, first, last, int(found.group(3) or last), tuple(lines))
+
+
+def _listed(view: View, path: str, arguments: dict[str, Any], result: ToolResultItem) -> None:
+    key = (path, str(arguments.get("pattern", "")))
+    view.listings.pop(key, None)
+    if result.status != "ok":
+        view.listings[key] = Listing((), result.summary)
+        return
+    found = _COUNT.search(result.summary)
+    count = int(found.group(1)) if found and found.group(1) else 0
+    if found is None or (count and result.content is None):
+        return
+    paths = tuple(line for line in (result.content or "").split("\n") if line)
+    problem = "" if len(paths) == count else f"{count} files are more than one listing shows"
+    view.listings[key] = Listing(paths, problem)

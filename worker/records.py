@@ -1,0 +1,194 @@
+"""What a worker puts on record, in the order in which it happened.
+
+A record is durable before what follows from it: a reply before its tools run, a started call before its tool does anything. The
+history is a pure fold of these records, so a restart gives the same view, byte for byte.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from worker.items import ContextItem, Item, OrderItem, ReplyItem, ToolResultItem, UserItem
+from worker.models.base import StopReason, Usage
+
+
+class Record(BaseModel):
+    """Base of all records; `kind` names the entry in a log."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    kind: ClassVar[str] = ""
+
+
+class Input(Record):
+    """A user message has arrived; it is not yet in the view. `inbox` is its idempotency key where it came from another process."""
+
+    kind = "input"
+    item: UserItem
+    inbox: str | None = None
+
+
+class Admitted(Record):
+    """Queued inputs take their place at the end of the view, in this order."""
+
+    kind = "admitted"
+    ids: tuple[str, ...]
+
+
+class Withdrawn(Record):
+    """Inputs are given back to their sender: the run was cancelled before anything of the model was kept."""
+
+    kind = "withdrawn"
+    ids: tuple[str, ...]
+
+
+class ContextAdded(Record):
+    """Items that an interceptor or the runtime put at the end of the view. `by` names who."""
+
+    kind = "context_added"
+    items: tuple[ContextItem | OrderItem | UserItem, ...]
+    by: str = ""
+
+
+class Edited(Record):
+    """A projection: items of the view are shown as these replacements from now on, in this segment."""
+
+    kind = "edited"
+    items: tuple[Item, ...]
+    by: str = ""
+    reason: str = ""
+
+
+class Pruned(Record):
+    """Old tool results lose their content in the view (the log keeps it). Figures are estimated tokens."""
+
+    kind = "pruned"
+    items: tuple[Item, ...]
+    renderer: int = 1
+    tokens_saved: int = 0
+    tokens_before: int = 0
+    tail_tokens: int = 0
+    min_savings: int = 0
+    reason: str = ""
+    first_changed: int = 0
+
+
+class ReplyRecord(Record):
+    """A complete reply of the model: its items and figures, in one entry, before any tool runs.
+
+    `estimate` is the occupancy that was computed for this request before it was sent, `provenance` how.
+    """
+
+    kind = "reply"
+    items: tuple[ReplyItem, ...]
+    usage: Usage = Usage()
+    stop: StopReason = "end"
+    native_stop: str = ""
+    model: str = ""
+    provider_id: str | None = None
+    estimate: int = 0
+    provenance: str = "heuristic"
+    cost_usd: float | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+    transformations: tuple[dict[str, Any], ...] = ()
+
+
+class ToolStarted(Record):
+    """A call is about to run. Without a result after it, its outcome is unknown."""
+
+    kind = "tool_started"
+    call_id: str
+
+
+class ToolResult(Record):
+    """A call has ended; `ran` tells whether the tool itself was run."""
+
+    kind = "tool_result"
+    item: ToolResultItem
+    ran: bool = True
+    seconds: float = 0.0
+
+
+class Retry(Record):
+    """A request is sent again after `wait` seconds."""
+
+    kind = "retry"
+    error: str
+    message: str
+    attempt: int
+    max_attempts: int
+    wait: float
+    model: str = ""
+    status: int | None = None
+
+
+class ModelSwitched(Record):
+    """A fallback model takes over, or was skipped because the request does not fit it."""
+
+    kind = "model_switched"
+    from_model: str
+    to_model: str
+    reason: str
+    skipped: bool = False
+
+
+class WindowLearned(Record):
+    """A refusal taught the real window. `source` is `stated` (the refusal named it) or `guessed` (90 % of what was refused)."""
+
+    kind = "window_learned"
+    model: str
+    window: int
+    source: Literal["stated", "guessed"]
+    requested: int | None = None
+
+
+class ToolsChanged(Record):
+    """The system prompt or the schemas at a resume are others than the segment began with; the cache is cold."""
+
+    kind = "tools_changed"
+    system: str
+    tools: str
+
+
+class Warned(Record):
+    """Something a human should know; the run goes on."""
+
+    kind = "warning"
+    code: str
+    message: str
+    figures: dict[str, Any] = Field(default_factory=dict)
+
+
+class Journal(Protocol):
+    """Where records go. `write` is ordered and immediate but not yet durable; `sync` makes all that was written durable.
+
+    Both raise the store's own typed error; after one, nothing more is accepted.
+    """
+
+    @property
+    def dirty(self) -> bool: ...
+
+    def write(self, record: Record) -> None: ...
+
+    async def sync(self) -> None: ...
+
+
+class MemoryJournal:
+    """A journal that keeps records in a list: for a worker without a pod, and for tests."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    @property
+    def dirty(self) -> bool:
+        """Never: memory is all there is."""
+        return False
+
+    def write(self, record: Record) -> None:
+        """Keeps the record."""
+        self.records.append(record)
+
+    async def sync(self) -> None:
+        """Nothing to do."""

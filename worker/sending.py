@@ -1,0 +1,228 @@
+"""Sending one request: the budget of each model, retries, fallback models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import anyio
+
+from worker.budget import DEFAULT_BUFFER, Budget, budget_of
+from worker.errors import ContextOverflow, ModelError
+from worker.estimate import estimate_spec, estimate_text
+from worker.history import SHRUNK, History, pending_tokens
+from worker.ledger import Ledger
+from worker.models.base import Emit, Model, Reply, Request, ToolSpec
+from worker.models.wire import Wire
+from worker.occupancy import Occupancy
+from worker.records import ModelSwitched, Retry, WindowLearned
+from worker.retry import RetryPolicy
+
+GUESSED_SHARE = 0.9
+"""The window assumed after a refusal that names none, as a share of the refused estimate."""
+
+
+class OverBudget(ModelError):
+    """The request is estimated above the ceiling of every model: it was not sent."""
+
+    kind = "over_budget"
+
+
+@dataclass(slots=True)
+class Follower:
+    """The encoded messages of one model, kept in step with the view."""
+
+    wire: Wire
+    seen: int = 0
+    changes: int = 0
+
+    def body(self, history: History) -> bytes:
+        """The view's messages as this model is sent them; only what is new or changed is encoded."""
+        news = history.changes[self.changes :]
+        self.changes = len(history.changes)
+        if SHRUNK in news:
+            self.wire.reset(history.view)
+        else:
+            for at in news:
+                if at < self.seen:
+                    self.wire.replace(at, history.view[at])
+            self.wire.extend(history.view[self.seen :])
+        self.seen = len(history.view)
+        return self.wire.body()
+
+
+@dataclass(slots=True)
+class Answered:
+    """A reply, the model that gave it, its tries and seconds."""
+
+    reply: Reply
+    model: Model
+    attempts: int
+    seconds: float
+    occupancy: Occupancy
+
+
+@dataclass(slots=True)
+class Sender:
+    """Sends the view to the first model that holds it and answers."""
+
+    models: Sequence[Model]
+    ledger: Ledger
+    system: str
+    tools: tuple[ToolSpec, ...]
+    max_output_tokens: int = 0
+    buffer: int = DEFAULT_BUFFER
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    cache_key: str = ""
+    ceiling: int | None = None
+    clock: Callable[[], float] = time.monotonic
+    _followers: dict[str, Follower] = field(default_factory=dict[str, Follower])
+    _overheads: dict[str, int] = field(default_factory=dict[str, int])
+
+    @property
+    def model(self) -> Model:
+        """The model that is asked first."""
+        return self.models[0]
+
+    @property
+    def history(self) -> History:
+        """The history whose view is sent."""
+        return self.ledger.history
+
+    def overhead(self, model: Model) -> int:
+        """Raw estimate of what no compaction can lower: system prompt and tool schemas."""
+        if model.name not in self._overheads:
+            family = model.capabilities.family
+            self._overheads[model.name] = estimate_text(self.system, family) + sum(
+                estimate_spec(spec, family) for spec in self.tools
+            )
+        return self._overheads[model.name]
+
+    def budget(self, model: Model) -> Budget:
+        """The budget of a model, with what refusals taught."""
+        budget = budget_of(
+            model.capabilities,
+            requested_output=self.max_output_tokens,
+            buffer=self.buffer,
+            learned=self.history.windows.get(model.name),
+        )
+        return budget
+
+    def occupancy(self, model: Model | None = None) -> Occupancy:
+        """The occupancy of the next request, queued input included."""
+        model = model or self.model
+        pending = pending_tokens(self.history, list(self.history.queue.values())) if self.history.queue else 0
+        return self.history.occupancy(model.name, self.overhead(model), pending)
+
+    def fits(self, model: Model) -> bool:
+        """Whether the next request may be sent to this model."""
+        limit = self.budget(model).available
+        return self.occupancy(model).tokens <= (limit if self.ceiling is None else min(limit, self.ceiling))
+
+    async def send(self, emit: Emit) -> Answered:
+        """Sends until a model replies. Raises the last `ModelError`.
+
+        The sync of what the request rests on runs beside it. Cancelled, the connection is closed and nothing of the reply is kept.
+        """
+        last: ModelError | None = None
+        for model in self.models:
+            if not self.fits(model):
+                size, limit = self.occupancy(model).tokens, self.budget(model).available
+                message = f"the request is estimated at {size:,} tokens, above the ceiling of {limit:,} for {model.name}"
+                if last is not None:
+                    self._switch(self.model, model, message, skipped=True)
+                last = last or OverBudget(message, model=model.name)
+                continue
+            if last is not None:
+                self._switch(self.model, model, f"{last.kind}: {last.message}", skipped=False)
+            try:
+                return await self._try(model, emit)
+            except ContextOverflow as e:
+                self._learn(model, e)
+                raise
+            except ModelError as e:
+                last = e
+                if not _may_fall_back(e):
+                    raise
+        assert last is not None
+        raise last
+
+    async def _try(self, model: Model, emit: Emit) -> Answered:
+        started = self.clock()
+        occupancy = self.occupancy(model)
+        request = self._request(model)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                reply = await self._attempt(model, request, emit)
+                return Answered(reply, model, attempt, self.clock() - started, occupancy)
+            except ModelError as e:
+                e.model = e.model or model.name
+                wait = self.retry.wait(e, attempt, self.clock() - started)
+                if wait is None:
+                    raise
+                self.ledger.put(
+                    Retry(error=e.kind, message=e.message[:500], attempt=attempt, max_attempts=self.retry.max_attempts,
+                          wait=round(wait, 3), model=model.name, status=e.status)
+                )  # fmt: skip
+                await anyio.sleep(wait)
+
+    async def _attempt(self, model: Model, request: Request, emit: Emit) -> Reply:
+        if not self.ledger.dirty:
+            return await model.send(request, emit)
+        replies: list[Reply] = []
+        errors: list[Exception] = []
+        async with anyio.create_task_group() as group:
+
+            async def ask() -> None:
+                try:
+                    replies.append(await model.send(request, emit))
+                except Exception as e:
+                    errors.append(e)
+
+            group.start_soon(ask)
+            try:
+                await self.ledger.sync()
+            except Exception as e:
+                errors.insert(0, e)
+                group.cancel_scope.cancel()
+        if errors:
+            raise errors[0]
+        return replies[0]
+
+    def _request(self, model: Model) -> Request:
+        follower = self._followers.setdefault(model.name, Follower(Wire(model.encoder)))
+        budget = self.budget(model)
+        return Request(
+            system=self.system,
+            tools=self.tools,
+            items=self.history.view,
+            messages=follower.body(self.history),
+            max_output_tokens=budget.output,
+            cache_key=self.cache_key,
+        )
+
+    def _switch(self, old: Model, new: Model, reason: str, *, skipped: bool) -> None:
+        self.ledger.put(ModelSwitched(from_model=old.name, to_model=new.name, reason=reason[:500], skipped=skipped))
+
+    def _learn(self, model: Model, error: ContextOverflow) -> None:
+        size = self.occupancy(model).tokens
+        known = self.history.windows.get(model.name, model.capabilities.window)
+        if error.limit is not None and 0 < error.limit <= known:
+            window, source = error.limit, "stated"
+        else:
+            window, source = max(int(min(size, known) * GUESSED_SHARE), 1), "guessed"
+        self.ledger.put(
+            WindowLearned(
+                model=model.name,
+                window=window,
+                source="stated" if source == "stated" else "guessed",
+                requested=error.requested,
+            )
+        )
+
+
+def _may_fall_back(error: ModelError) -> bool:
+    return error.retryable or error.kind in {"quota", "auth", "model_not_found", "over_budget"}

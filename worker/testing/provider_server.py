@@ -1,0 +1,486 @@
+"""A scripted model provider on a real socket: the wire test double.
+
+    with ProviderServer([Answer("hello"), Http(429, headers={"retry-after": "1"})], wire="openai-chat") as server:
+        settings = ModelSettings(base_url=server.url)
+        ...
+    assert len(server.requests) == 2
+
+Each request takes the next step of the script. A script can also be a function from the request to a step. With
+`strict=True` the server rejects with a 400 what a strict provider rejects (see `provider_rules.problem`); a rejected
+request takes no step.
+
+It listens on loopback only, holds a bounded number of connections and bytes, every wait has a limit, and leaving the
+`with` block closes all sockets and ends all threads. It uses no event loop, so it serves code on asyncio and trio
+alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self, TypeAlias, cast
+
+from worker.testing.provider_rules import problem
+from worker.testing.provider_wires import (
+    FRAMES,
+    PATHS,
+    STOPS,
+    Call,
+    Content,
+    Tokens,
+    WireName,
+    error_body,
+    error_event,
+    history,
+    overflow_body,
+    seal,
+    sse,
+)
+
+__all__ = [
+    "Answer",
+    "Call",
+    "Drop",
+    "Empty",
+    "ErrorEvent",
+    "Http",
+    "ProviderServer",
+    "Raw",
+    "RecordedRequest",
+    "Step",
+    "Tokens",
+]
+
+MAX_CONNECTIONS = 128
+MAX_REQUEST = 64 * 1024 * 1024
+"""Bytes of one request."""
+
+SOCKET_LIMIT = 30.0
+"""Seconds that any wait on a socket may take, silence included."""
+
+Fault: TypeAlias = Literal["cut", "reset", "eof", "silence"]
+"""How a stream ends too early: `cut` closes in the middle of the chunked body, `reset` sends a TCP reset, `eof` ends
+the body cleanly without the terminal event, `silence` sends nothing more and waits for the client to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A streamed reply.
+
+    `usage` is counted from the request where it is left out; None reports none. `stop` is `end`, `tool_calls`,
+    `length`, `refusal`, `pause`, or a wire's own word; left out it follows from the calls; an empty one is sent as
+    null. `refusal` says that the text is the wire's refusal. `pings` are sent before each event. `split` is the size in
+    bytes of the pieces that are written, so that characters are cut. `fault` ends the stream early, after `after`
+    events (all but the terminal ones where left out). `pause` is the number of seconds between events.
+    """
+
+    text: str = ""
+    calls: Sequence[Call] = ()
+    reasoning: str = ""
+    usage: Tokens | Literal["auto"] | None = "auto"
+    stop: str | None = None
+    refusal: bool = False
+    pings: int = 0
+    split: int = 0
+    fault: Fault | None = None
+    after: int | None = None
+    pause: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """A plain answer: any status with a JSON value, text or bytes as its body. `Http(200, {"error": ...})` is an error
+    dressed as a success.
+    """
+
+    status: int
+    body: object = None
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEvent:
+    """An error event inside a stream of status 200, after the text of `before`."""
+
+    error: Mapping[str, Any]
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """Status 200, an event stream, and nothing in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A stream of these events as they are: JSON values, `[DONE]`, or bytes that are written without a frame."""
+
+    events: Sequence[object]
+    split: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The connection is closed before any answer."""
+
+
+Step: TypeAlias = Answer | Http | ErrorEvent | Empty | Raw | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRequest:
+    """A request as it arrived. Header names are in lower case. `left` is set when the client closes its connection."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    left: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The body as an object. Raises `ValueError` where it is none."""
+        return cast("dict[str, Any]", json.loads(self.body))
+
+
+class ProviderServer:
+    """See the module. `url` is the base URL for the wire's adapter, `requests` what arrived, rejected requests too.
+
+    `bind_reasoning` signs reasoning with what stands before it: on `anthropic` a signature over another prefix is a
+    400, unless the request asks for such blocks to be dropped; on `openai` such an item is dropped and reported.
+    `max_input_tokens` is the window: a request of more (its bytes divided by four) gets the wire's overflow error.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step] | Callable[[RecordedRequest], Step],
+        *,
+        wire: WireName = "openai-chat",
+        strict: bool = False,
+        bind_reasoning: bool = False,
+        max_input_tokens: int | None = None,
+    ) -> None:
+        self.wire: WireName = wire
+        self.requests: list[RecordedRequest] = []
+        self.rejected: list[str] = []
+        """The reasons of the requests that strict mode refused."""
+        self._responder = steps if callable(steps) else None
+        self._steps: list[Step] = [] if callable(steps) else list(steps)
+        self._taken = 0
+        self._strict = strict
+        self._bind = bind_reasoning
+        self._window = max_input_tokens
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+        self._listener: socket.socket | None = None
+        self._stopping = threading.Event()
+
+    @property
+    def url(self) -> str:
+        """The base URL, as a manifest's `base_url` wants it."""
+        if self._listener is None:
+            raise RuntimeError("the server runs inside its with block only")
+        port = self._listener.getsockname()[1]
+        return f"http://127.0.0.1:{port}" + ("" if self.wire == "anthropic" else "/v1")
+
+    @property
+    def remaining(self) -> int:
+        """Steps of the script that no request has taken."""
+        return len(self._steps) - self._taken
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open now."""
+        with self._lock:
+            return len(self._open)
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
+        self._start(self._accept, self._listener)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping.set()
+        listener, self._listener = self._listener, None
+        with self._lock:
+            sockets = [*self._open, *([listener] if listener else [])]
+        for sock in sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        if listener is not None:
+            listener.close()
+        for thread in list(self._threads):
+            thread.join(SOCKET_LIMIT)
+
+    def _start(self, target: Callable[..., None], *args: Any) -> None:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._stopping.is_set():
+            try:
+                conn, _ = listener.accept()
+            except OSError:
+                return
+            with self._lock:
+                full = len(self._open) >= MAX_CONNECTIONS
+                if not full:
+                    self._open.add(conn)
+            if full:
+                conn.close()
+                continue
+            conn.settimeout(SOCKET_LIMIT)
+            conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._start(self._serve, conn)
+
+    def _serve(self, conn: socket.socket) -> None:
+        connection = _Connection(conn)
+        last: RecordedRequest | None = None
+        try:
+            while not self._stopping.is_set():
+                request = connection.read()
+                if request is None:
+                    break
+                last = request
+                if not self._respond(connection, request):
+                    break
+        except OSError:
+            # The client left or the server stops: both are ordinary ends of a connection.
+            pass
+        finally:
+            if last is not None and not self._stopping.is_set():
+                last.left.set()
+            with self._lock:
+                self._open.discard(conn)
+            conn.close()
+
+    def _respond(self, connection: _Connection, request: RecordedRequest) -> bool:
+        """Answers one request; says whether the connection may serve another."""
+        with self._lock:
+            self.requests.append(request)
+            number = len(self.requests)
+        refusal = self._refuse(request)
+        if refusal is not None:
+            return connection.plain(refusal, number)
+        body = request.json if request.body else {}
+        transformations: list[dict[str, Any]] = []
+        if self._bind:
+            refusal = self._check_seals(body, transformations)
+            if refusal is not None:
+                return connection.plain(refusal, number)
+        step = self._next(request)
+        match step:
+            case Http():
+                return connection.plain(step, number)
+            case Drop():
+                return False
+            case Empty():
+                return connection.stream([], number)
+            case Raw():
+                events = [x if isinstance(x, bytes) else sse(x) for x in step.events]
+                return connection.stream(events, number, split=step.split)
+            case ErrorEvent():
+                frames = FRAMES[self.wire](self._content(Answer(step.before), body, number, []))
+                before = frames.events[: frames.end] if step.before else []
+                return connection.stream([*before, error_event(self.wire, dict(step.error))], number)
+            case Answer():
+                frames = FRAMES[self.wire](self._content(step, body, number, transformations))
+                events = frames.events
+                if step.fault is not None:
+                    events = events[: frames.end if step.after is None else step.after]
+                ping = sse({"type": "ping"}, "ping") if self.wire == "anthropic" else b": ping\n\n"
+                pings = [ping] * step.pings
+                events = [piece for event in events for piece in (*pings, event)]
+                return connection.stream(
+                    events, number, split=step.split, fault=step.fault, pause=step.pause, stopping=self._stopping
+                )
+
+    def _refuse(self, request: RecordedRequest) -> Http | None:
+        path = request.path.partition("?")[0]
+        if PATHS.get(path) != self.wire or request.method != "POST":
+            return Http(404, error_body(self.wire, f"no such path: {request.method} {path}", kind="not_found_error"))
+        if self._strict:
+            wrong = problem(self.wire, request.body)
+            if wrong is not None:
+                self.rejected.append(wrong)
+                return Http(400, error_body(self.wire, wrong))
+        size = len(request.body) // 4
+        if self._window is not None and size > self._window:
+            return Http(400, overflow_body(self.wire, size, self._window))
+        return None
+
+    def _next(self, request: RecordedRequest) -> Step:
+        if self._responder is not None:
+            return self._responder(request)
+        with self._lock:
+            if self._taken < len(self._steps):
+                self._taken += 1
+                return self._steps[self._taken - 1]
+        return Http(400, error_body(self.wire, "the script of the test server has no step for this request"))
+
+    def _content(
+        self, step: Answer, body: dict[str, Any], number: int, transformations: list[dict[str, Any]]
+    ) -> Content:
+        stop = step.stop
+        if stop is None:
+            stop = "tool_calls" if step.calls else ("refusal" if step.refusal else "end")
+        usage = step.usage
+        if usage == "auto":
+            size = len(json.dumps(body))
+            usage = Tokens(max(size // 4, 1), max((len(step.text) + len(step.reasoning)) // 4, 1))
+        blocks = history(self.wire, body)
+
+        def sign(content: list[Any]) -> str:
+            return seal(body, [*blocks, *(("assistant", block) for block in content)])
+
+        return Content(
+            model=str(body.get("model", "")),
+            number=number,
+            pieces=_pieces(step.text),
+            reasoning=step.reasoning,
+            calls=[
+                (call.id or f"call_{number:06d}_{i:06d}_{'x' * 8}", call.name, _pieces(call.text()))
+                for i, call in enumerate(step.calls)
+            ],
+            usage=usage,
+            stop=STOPS[self.wire].get(stop, stop),
+            refusal=step.refusal and self.wire != "anthropic",
+            sign=sign if self._bind and step.reasoning else None,
+            transformations=transformations,
+        )
+
+    def _check_seals(self, body: dict[str, Any], transformations: list[dict[str, Any]]) -> Http | None:
+        blocks = history(self.wire, body)
+        dropped: list[int] = []
+        for i, (_, block) in enumerate(blocks):
+            if block.get("type") not in ("thinking", "reasoning"):
+                continue
+            if block.get("signature", block.get("encrypted_content")) != seal(body, blocks[:i]):
+                dropped.append(i)
+        if not dropped:
+            return None
+        thinking = cast("dict[str, Any]", body.get("thinking") or {})
+        binding = cast("dict[str, Any]", thinking.get("block_binding") or {})
+        if self.wire == "openai":
+            transformations += [
+                {"id": blocks[i][1].get("id"), "action": "removed", "reason": "prefix_mismatch", "type": "reasoning"}
+                for i in dropped
+            ]
+        elif binding.get("prefix_mismatch_behavior") == "drop_block":
+            transformations += [
+                {"type": "thinking_dropped", "path": f"block {i}", "reason": "prefix_binding_mismatch"} for i in dropped
+            ]
+        else:
+            message = "this thinking block is bound to a different conversation than the one it was sent in"
+            return Http(400, error_body(self.wire, message))
+        return None
+
+
+class _Connection:
+    """HTTP/1.1 on one socket: reads requests, writes plain and chunked answers."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = b""
+
+    def read(self) -> RecordedRequest | None:
+        """The next request, None where the client has left."""
+        while b"\r\n\r\n" not in self._buffer:
+            if not self._more():
+                return None
+        head, _, rest = self._buffer.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        method, path, _ = first.split(" ", 2)
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        if length > MAX_REQUEST:
+            return None
+        parts, have = [rest], len(rest)
+        while have < length:
+            piece = self._sock.recv(min(length - have, 1 << 20))
+            if not piece:
+                return None
+            parts.append(piece)
+            have += len(piece)
+        data = b"".join(parts)
+        self._buffer = data[length:]
+        return RecordedRequest(method, path, headers, data[:length])
+
+    def _more(self) -> bool:
+        piece = self._sock.recv(1 << 16)
+        self._buffer += piece
+        return bool(piece) and len(self._buffer) <= MAX_REQUEST
+
+    def plain(self, step: Http, number: int) -> bool:
+        """An answer in one piece."""
+        body = step.body
+        kind = "application/json"
+        if body is None:
+            data = b""
+        elif isinstance(body, bytes):
+            data = body
+        elif isinstance(body, str):
+            data, kind = body.encode(), "text/html"
+        else:
+            data = json.dumps(body).encode()
+        headers = {"content-type": kind, "x-request-id": f"req_{number}", **step.headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"HTTP/1.1 {step.status} Scripted\r\n{lines}content-length: {len(data)}\r\n\r\n"
+        self._sock.sendall(head.encode("latin-1") + data)
+        return True
+
+    def stream(
+        self,
+        events: Sequence[bytes],
+        number: int,
+        *,
+        split: int = 0,
+        fault: Fault | None = None,
+        pause: float = 0.0,
+        stopping: threading.Event | None = None,
+    ) -> bool:
+        """An event stream, one chunk for each piece."""
+        self._sock.sendall(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
+            b"transfer-encoding: chunked\r\nx-request-id: req_%d\r\n\r\n" % number
+        )
+        data = list(events)
+        if split:
+            whole = b"".join(data)
+            data = [whole[i : i + split] for i in range(0, len(whole), split)]
+        for piece in data:
+            if pause and stopping is not None:
+                stopping.wait(pause)
+            self._sock.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+        match fault:
+            case None | "eof":
+                self._sock.sendall(b"0\r\n\r\n")
+                return True
+            case "cut":
+                self._sock.sendall(b"ff\r\ndata: {")
+                return False
+            case "reset":
+                # A zero linger time makes the close a TCP reset.
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                return False
+            case "silence":
+                self._sock.recv(1)
+                return False
+
+
+def _pieces(text: str) -> list[str]:
+    """A text in at least two pieces where it has two characters, as a model would stream it."""
+    if not text:
+        return []
+    size = max((len(text) + 7) // 8, 1)
+    return [text[i : i + size] for i in range(0, len(text), size)]

@@ -1,0 +1,192 @@
+"""Tools: typed Python functions with a policy, offered to a model by name, description and JSON Schema."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints, overload
+
+import anyio.to_thread
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+
+from worker.errors import ConfigError
+from worker.items import ToolOutput
+from worker.models.base import ToolSpec
+
+Effect: TypeAlias = Literal["read", "write", "process", "network"]
+T = TypeVar("T")
+
+MAX_OUTPUT = 65_536
+"""Bytes of one tool output that reach the model; the rest goes to an artifact."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """What a running tool is given: the call, the working folder, and services by type.
+
+    `deps` is the embedder's own object. Services are what the pod lends to tools (scope, artifacts, processes, history).
+    """
+
+    call_id: str
+    name: str
+    cwd: Path
+    deps: Any = None
+    services: Mapping[type, object] = field(default_factory=dict[type, object])
+
+    def get(self, kind: type[T]) -> T:
+        """The service of this type. Raises `ConfigError` where the pod lends none."""
+        found = self.services.get(kind)
+        if found is None:
+            raise ConfigError(f"the tool {self.name!r} needs a {kind.__name__}, and this worker lends none")
+        return found  # type: ignore[return-value]  # the mapping is keyed by the type of its value
+
+
+class ToolFault(Exception):
+    """A tool says why it could not do its work; the text reaches the model as an error result."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool. Make one with `@tool`.
+
+    `effect` decides what permission it needs and whether it may run beside others; `idempotent` lets a resume run an open call
+    again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    call: Callable[[dict[str, Any], ToolContext], Any]
+    effect: Effect = "read"
+    idempotent: bool = False
+    prunable: bool = True
+    max_output: int = MAX_OUTPUT
+    timeout: float | None = None
+    resource: str | None = None
+    validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """Name, description and schema as a model is told of them."""
+        return ToolSpec(self.name, self.description, self.parameters)
+
+    def check(self, arguments: dict[str, Any]) -> str | None:
+        """What is wrong with the arguments, in words for the model, or None."""
+        if self.validate is None:
+            return None
+        try:
+            self.validate(arguments)
+        except ValidationError as e:
+            lines = [f"- {'.'.join(str(p) for p in x['loc']) or 'arguments'}: {x['msg']}" for x in e.errors(include_url=False)]
+            return f"invalid arguments for {self.name}:\n" + "\n".join(lines)
+        return None
+
+    async def run(self, arguments: dict[str, Any], context: ToolContext) -> ToolOutput:
+        """Runs the tool. Cancelled, it leaves what the tool itself leaves. Raises what the tool raises."""
+        values = self.validate(arguments) if self.validate else arguments
+        result = self.call(values, context)
+        if inspect.isawaitable(result):
+            result = await result
+        return as_output(result, label=self.name)
+
+
+def as_output(value: object, *, label: str = "") -> ToolOutput:
+    """What a tool returned, as a `ToolOutput`: text is split by size, other values become JSON."""
+    if isinstance(value, ToolOutput):
+        return value
+    if value is None:
+        return ToolOutput(summary=f"{label}: done, no output" if label else "done, no output")
+    if not isinstance(value, str):
+        value = TypeAdapter(type(value)).dump_json(value, indent=None).decode()
+    return ToolOutput.from_text(value, label=label)
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "read",
+    idempotent: bool = False,
+    prunable: bool = True,
+    max_output: int = MAX_OUTPUT,
+    timeout: float | None = None,
+    resource: str | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "read",
+    idempotent: bool = False,
+    prunable: bool = True,
+    max_output: int = MAX_OUTPUT,
+    timeout: float | None = None,
+    resource: str | None = None,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Makes a `Tool` of a typed function, sync (run in a thread) or async.
+
+    The schema comes from the annotations, the description and those of the parameters from the docstring. A parameter
+    annotated `ToolContext` is injected and not part of the schema; one named `deps` gets the embedder's object.
+    Raises `ConfigError` where a parameter has no annotation.
+    """
+    if function is None:
+        return partial(
+            _build, name=name, description=description, effect=effect, idempotent=idempotent, prunable=prunable,
+            max_output=max_output, timeout=timeout, resource=resource,
+        )  # fmt: skip
+    return _build(function)
+
+
+def _build(function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **policy: Any) -> Tool:
+    import docstring_parser
+
+    label = name or function.__name__
+    doc = docstring_parser.parse(function.__doc__ or "")
+    documented = {p.arg_name: p.description for p in doc.params}
+    hints = get_type_hints(function, include_extras=True)
+    fields: dict[str, Any] = {}
+    injected: dict[str, Literal["context", "deps"]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        if hints.get(parameter.name) is ToolContext:
+            injected[parameter.name] = "context"
+            continue
+        if parameter.name == "deps":
+            injected[parameter.name] = "deps"
+            continue
+        if parameter.name not in hints:
+            raise ConfigError(f"the parameter {parameter.name!r} of the tool {label!r} needs an annotation")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[parameter.name] = (hints[parameter.name], Field(default, description=documented.get(parameter.name)))
+    model: type[BaseModel] = create_model(label, __config__=ConfigDict(extra="forbid"), **fields)
+    is_async = inspect.iscoroutinefunction(function)
+
+    def validate(arguments: dict[str, Any]) -> dict[str, Any]:
+        value = model.model_validate(arguments)
+        return {key: getattr(value, key) for key in fields}
+
+    def call(values: dict[str, Any], context: ToolContext) -> Any:
+        for key, kind in injected.items():
+            values[key] = context if kind == "context" else context.deps
+        if is_async:
+            return function(**values)
+        return anyio.to_thread.run_sync(partial(function, **values), abandon_on_cancel=True)
+
+    text = description or "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
+    return Tool(name=label, description=text, parameters=_schema(model), call=call, validate=validate, **policy)
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema()
+    schema.pop("title", None)
+    for value in schema.get("properties", {}).values():
+        value.pop("title", None)
+    schema.setdefault("properties", {})
+    return schema
