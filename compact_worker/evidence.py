@@ -41,7 +41,9 @@ class Evidence:
         """The source in which the folded parts of a quote occur, or None."""
         if self._folded is None:
             self._folded = list(self._known())
-        own = ((label, fold(text)) for label, text in _tool_texts(enumerate(self._own[self._since :]), numbers=False))
+        # The worker's own context items are the overview, which repeats the conversation too.
+        results = (item for item in self._own[self._since :] if isinstance(item, ToolResultItem))
+        own = ((label, fold(text)) for label, text in _tool_texts(enumerate(results), numbers=False))
         for known in (self._folded, own):
             for label, text in known:
                 if occurs(parts, text):

@@ -368,10 +368,11 @@ class _Job:
         """The result, or why there is none. A valid summary counts however the worker ended."""
         summary = self.draft.summary
         reason, message = self._end(outcome)
+        if summary is not None and not isinstance(outcome, Finished):
+            self.warn(reason, f"ended after its summary was valid: {message}", {})
+        await self.ledger.sync()
         if summary is None:
             raise CompactFailed(reason, message, self.figures())
-        if not isinstance(outcome, Finished):
-            self.warn(reason, f"ended after its summary was valid: {message}", {})
         missing = await anyio.to_thread.run_sync(self._missing, summary.text)
         return CompactResult(
             summary=summary.text,

@@ -38,6 +38,9 @@ TASKS = 50
 TASK_CHARS = 200
 """Characters of one task in an overview."""
 
+GAP_TOKENS = 48
+"""Tokens kept for the line that counts what is older than the oldest message shown."""
+
 _SHRINKING = ((TOOL_CALLS, TOOL_CHARS), (12, 120), (6, 80))
 _CONTENT_KINDS = frozenset({"auto_read", "pin"})
 _SPACE = re.compile(r"\s+")
@@ -139,9 +142,8 @@ def _messages(items: Sequence[Item], chars: int, room: int, family: Family, *, w
             continue
         line = f"[item {number}, {label_of(items[number - 1])}]\n{cut(body, chars)}"
         newer = chosen[-1][0] if chosen else len(items) + 1
-        cost = estimate_text(line, family) + estimate_text(_gap(items, number + 1, newer - 1), family)
-        oldest = estimate_text(_gap(items, 1, number - 1), family)
-        if chosen and spent + cost + oldest > room:
+        cost = estimate_text(f"{line}\n\n[", family) + estimate_text(_gap(items, number + 1, newer - 1), family)
+        if chosen and spent + cost + (GAP_TOKENS if number > 1 else 0) > room:
             break
         spent += cost
         chosen.append((number, line))

@@ -77,7 +77,8 @@ NUDGE_NO_SUMMARY = """There is no valid summary yet, and text outside write_summ
 If there is none after this reply, the compaction fails."""
 
 NUDGE_NOTHING_MARKED = """The summary is recorded. Files were touched in the summarised part, but none is marked to \
-be read again. If the next steps need the text of a file in view, mark those lines now; otherwise end your turn."""
+be read again. If the next steps need the text of a file in view, mark those lines now (with mark_read_required, or \
+as reread in another call of write_summary); otherwise end your turn."""
 
 NUDGE_CUT = """Your last reply was cut off at the output limit, so nothing of it counts. Call write_summary with a \
 shorter text: at most half of what you were about to write. If that reply is cut off too, the compaction fails."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 from anyio import to_thread
 
+from interceptors.addresses import address_of, url_or_host_matches
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
 from interceptors.commands import readings, split
 from interceptors.preview import write_diff
@@ -139,21 +139,23 @@ def _by_rule(facts: CallFacts, rules: Sequence[Rule]) -> Verdict | None:
     mine = [rule for rule in rules if fnmatchcase(facts.tool, rule.tool)]
     for action in ("deny", "ask"):
         for rule in mine:
-            if rule.action == action and _matches(facts.readings, rule):
+            if rule.action != action:
+                continue
+            if rule.match == "*" or any(fnmatchcase(reading, rule.match) for reading in facts.readings):
                 return Verdict(action, f"the rule {rule}")
     allowing = [rule for rule in mine if rule.action == "allow"]
     for rule in allowing:
         if rule.match == "*":
             return Verdict("allow", f"the rule {rule}")
     if allowing and facts.plain and facts.parts:
-        found = [next((rule for rule in allowing if _matches(part, rule)), None) for part in facts.parts]
+        covers = url_or_host_matches if facts.effect == "network" else fnmatchcase
+        found = [
+            next((rule for rule in allowing if any(covers(name, rule.match) for name in part)), None)
+            for part in facts.parts
+        ]
         if all(rule is not None for rule in found):
             return Verdict("allow", f"the rule {found[0]}")
     return None
-
-
-def _matches(names: frozenset[str], rule: Rule) -> bool:
-    return rule.match == "*" or any(fnmatchcase(name, rule.match) for name in names)
 
 
 def _by_profile(facts: CallFacts, profile: Profile, writes_granted: bool) -> Verdict:
@@ -186,9 +188,10 @@ def facts_of(ctx: CallContext, scope: PathScope | None) -> CallFacts:
         commands = split(command)
         parts = tuple(frozenset({part}) for part in commands.parts)
         return CallFacts(tool.name, tool.effect, readings(command), parts, commands.plain)
-    elif tool.effect == "network" and (names := addresses(arguments)):
+    elif tool.effect == "network" and (address := address_of(arguments)):
+        names = frozenset(name for name in (address.host, address.url) if name)
         raw = {value for key in ("url", "host") if isinstance(value := arguments.get(key), str)}
-        return CallFacts(tool.name, tool.effect, names | raw, (names,))
+        return CallFacts(tool.name, tool.effect, names | raw, (names,), address.plain)
     text = frozenset({canonical(arguments)})
     return CallFacts(tool.name, tool.effect, text, (text,))
 
@@ -201,24 +204,6 @@ def path_arguments(arguments: dict[str, Any], effect: Effect, resource: str | No
         values: list[Any] = [*value] if isinstance(value, list | tuple) else [value]
         found.extend(str(path) for path in values if isinstance(path, str | Path) and str(path))
     return [path for path in found if effect != "read" or not path.startswith(ARTIFACT)]
-
-
-def addresses(arguments: dict[str, Any]) -> frozenset[str]:
-    """Host and URL of a network call, as rules name them: lower-case host, no user or password. Empty where there is
-    none."""
-    url, host = arguments.get("url"), arguments.get("host")
-    if not isinstance(url, str):
-        return frozenset({host.lower()}) if isinstance(host, str) and host else frozenset()
-    try:
-        parts = urlsplit(url.strip())
-        name, port = (parts.hostname or "").rstrip("."), parts.port
-    except ValueError:
-        return frozenset()
-    if not name:
-        return frozenset()
-    place = f"[{name}]" if ":" in name else name
-    tail = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-    return frozenset({name, f"{parts.scheme.lower()}://{place}{f':{port}' if port else ''}{tail}"})
 
 
 def _file_facts(tool: str, effect: Effect, paths: Sequence[str], scope: PathScope | None) -> CallFacts:
@@ -312,7 +297,11 @@ class Permissions(Interceptor):
 
     async def before_tool(self, ctx: CallContext) -> ToolDecision:
         """`Allow`, `Deny` or `Pause`, with what goes on record. Cancelled, nothing is decided."""
-        touches_disk = self.scope is not None and ctx.tool.effect in ("read", "write")
+        touches_disk = (
+            self.scope is not None
+            and ctx.tool.effect in ("read", "write")
+            and bool(path_arguments(ctx.arguments, ctx.tool.effect, ctx.tool.resource))
+        )
         facts = await to_thread.run_sync(facts_of, ctx, self.scope) if touches_disk else facts_of(ctx, None)
         verdict = decide(facts, self.profile, self.rules, writes_granted=self._writes)
         if verdict.action == "deny":

@@ -23,6 +23,9 @@ from worker.records import Pruned, Record, ReplyRecord, ToolsChanged
 TRIGGER_SHARE = 0.6
 """Above a trigger a prune is done only where it leads to this share of it; else compaction is the better step."""
 
+LEAST_GAIN = 32
+"""Tokens that a single stub must save: below that the content itself is the better stub."""
+
 Reason: TypeAlias = Literal[
     "min_savings", "cold_cache", "model_changed", "tools_changed", "new_segment", "trigger", "ceiling"
 ]
@@ -155,7 +158,9 @@ def plan_prune(
         return None
     stale = superseded_reads(view)
     cache: StubCache = {} if stubs is None else stubs
-    gains = {at: gain for at in old if (gain := tokens[at] - _stub(view[at], settings, family, cache).tokens) > 0}
+    gains = {
+        at: gain for at in old if (gain := tokens[at] - _stub(view[at], settings, family, cache).tokens) >= LEAST_GAIN
+    }
     for only_stale in (True, False):
         chosen = [at for at in gains if at in stale or (at < tail and not only_stale)]
         saved = sum(gains[at] for at in chosen)

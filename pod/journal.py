@@ -35,10 +35,8 @@ class SideLog:
     def __exit__(self, *_: object) -> None:
         self.writer.close()
 
-    @property
-    def dirty(self) -> bool:
-        """Never: a compact worker's log is for looking at, and nothing is resumed from it."""
-        return False
+    def begin_sync(self) -> None:
+        """Nothing to do: a compact worker's log is for looking at, and nothing is resumed from it."""
 
     def write(self, record: Record) -> None:
         """Writes a record."""

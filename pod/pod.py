@@ -28,7 +28,7 @@ from pod.reading import SessionReader
 from pod.result import RunResult
 from pod.running import Running
 from pod.services import Services
-from pod.session import Session
+from pod.session import Session, start_of
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -110,7 +110,7 @@ class Pod:
         """A pod that exists, with the manifest that its session holds. Raises `PodNotFound`, `UsageProblem`."""
         root = Path(home).absolute() if home is not None else default_home()
         folder = PodFolder(root, name)
-        start = SessionReader(folder).active_start()
+        start = start_of(folder)
         manifest = Manifest.model_validate_json(folder.blob(start.blobs["manifest"]), strict=False)
         cwd = options.pop("cwd", None) or folder.blob(start.blobs["cwd"])
         return cls.open(manifest, name=name, home=root, cwd=cwd, **options)

@@ -120,7 +120,7 @@ def _by_id(items: Iterable[Item]) -> dict[str, Item]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of a session: `seq` and `at` of its first entry (0 and empty where that does not read), and its lineage.
+    """A segment of a session: its lineage, and `seq` and `at` of its first entry (0 and empty where that does not read).
 
     `upto` is the last entry that belongs to the session (a rewind left what came after it), None for all of them.
     """

@@ -107,11 +107,13 @@ class Running:
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
+    watch: inbox.Watch = field(init=False)
     worker: Worker = field(init=False)
     compactor: Compactor = field(init=False)
     chain: tuple[Interceptor, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
+        self.watch = inbox.Watch(self.session.folder.inbox)
         self.session.listeners += [self._tell, self.services.told]
         self.assemble()
 
@@ -226,6 +228,8 @@ class Running:
     async def drain(self) -> None:
         """Takes what lies in the inbox: recorded first, durable, then unlinked. A known id is only unlinked."""
         session = self.session
+        if not self.watch.changed():
+            return
         found = await anyio.to_thread.run_sync(lambda: list(inbox.waiting(session.folder)))
         taken: list[Path] = []
         for path, command in found:

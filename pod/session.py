@@ -120,10 +120,9 @@ class Session:
 
     # -- the journal (worker.records.Journal) -----------------------------------------------------------------
 
-    @property
-    def dirty(self) -> bool:
-        """Whether something was written that is not yet durable."""
-        return self.writer.dirty
+    def begin_sync(self) -> None:
+        """Starts making durable what was written, without waiting for it."""
+        self.writer.begin_sync()
 
     def write(self, record: Record) -> None:
         """Writes a record, folds it into the state (not the history: the ledger does) and tells the listeners."""
@@ -229,3 +228,16 @@ def load(path: Path, family: Family = "unknown") -> PodState:
     if state is None:
         raise UsageProblem(f"{path}: an empty log; `pod doctor` looks into it")
     return state
+
+
+def start_of(folder: PodFolder) -> e.SegmentStarted:
+    """The first entry of a pod's active segment, read without the lock. Raises `PodNotFound`, `LogDamaged`, `UsageProblem`."""
+    path = folder.segment_path(folder.pointer().segment)
+    try:
+        line = next(entries(path), None)
+    except FileNotFoundError:
+        raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it") from None
+    record = None if line is None else e.record_of(line, path)
+    if not isinstance(record, e.SegmentStarted):
+        raise UsageProblem(f"{path}: the log does not begin with segment_started; `pod doctor {folder.name}` looks into it")
+    return record

@@ -12,7 +12,8 @@ DEFAULT_BUFFER = 8_192
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Tokens. `available` is the hard ceiling: no request estimated above it is sent, for any attempt, model or policy."""
+    """Tokens. `available` is the hard ceiling: no request estimated above it is sent, for any attempt, model or
+    policy."""
 
     window: int
     window_source: Source

@@ -33,11 +33,13 @@ class ModelError(WorkerError):
     """A request brought no reply.
 
     `status` is the HTTP status (None without an answer), `code` the provider's own code, `request_id` the provider's id
-    of the request, `model` the model that was asked.
+    of the request, `model` the model that was asked. `gave_up` says, after retries, how many tries and seconds there
+    were and what the bounds are.
     """
 
     kind = "model_error"
     retryable = False
+    gave_up = ""
 
     def __init__(
         self,
@@ -94,7 +96,8 @@ class StreamStalled(ModelError):
 
 
 class ContextOverflow(ModelError):
-    """The input is larger than the model's window. `limit` and `requested` are tokens, where the provider names them."""
+    """The input is larger than the model's window. `limit` and `requested` are tokens, where the provider names
+    them."""
 
     kind = "overflow"
 

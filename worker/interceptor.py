@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 from worker.budget import Budget
 from worker.errors import ModelError
 from worker.history import History
-from worker.items import ContextItem, Item, OrderItem, ToolCallItem, ToolOutput
+from worker.items import ContextItem, Item, OrderItem, ToolCallItem, ToolOutput, ToolResultItem
 from worker.models.base import Capabilities, Reply
 from worker.occupancy import Occupancy
 from worker.records import Record
-from worker.results import Outcome
+from worker.results import Failed, Outcome
 from worker.tools import Tool
 
 # -- before a request ---------------------------------------------------------------------------------------------
@@ -26,8 +26,8 @@ from worker.tools import Tool
 class RequestContext:
     """What an interceptor sees of the next request. Read-only.
 
-    `history` holds the view so far, the queue and the run's counters; `occupancy` is the number for this very view; `budget` that of
-    the model that will be asked first.
+    `history` holds the view so far, the queue and the run's counters; `occupancy` is the number for this very view;
+    `budget` that of the model that will be asked first.
     """
 
     history: History
@@ -48,18 +48,36 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Put these items at the end of the view (durable); the chain starts again, at most once per interceptor and request."""
+    """Put these items at the end of the view (durable); the chain starts again, at most once per interceptor and
+    request."""
 
     items: tuple[ContextItem | OrderItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Show items of the view as these replacements (a projection, on record). `record` is what is logged."""
+    """Show items of the view as these replacements, by id (a projection, on record). `record` is what is logged.
+
+    A replacement takes the id of what it replaces. A call or a result stays one, of the same call.
+    """
 
     replacements: Mapping[str, Item]
     record: Record | None = None
     reason: str = ""
+
+    def items(self, history: History) -> tuple[Item, ...]:
+        """The replacements with their ids. Raises `ValueError` where one would tear a call from its result."""
+        items: list[Item] = []
+        for key, item in self.replacements.items():
+            old = history.view[history.index[key]] if key in history.index else None
+            if old is not None and _answers(old) != _answers(item):
+                raise ValueError(f"an edit of the {old.type} {key} must leave it one, of the same call")
+            items.append(item if item.id == key else item.model_copy(update={"id": key}))
+        return tuple(items)
+
+
+def _answers(item: Item) -> tuple[str, str] | None:
+    return (item.type, item.call_id) if isinstance(item, ToolCallItem | ToolResultItem) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +154,8 @@ ALLOW = Allow()
 class Interceptor:
     """Base of all interceptors: every method has a default that does nothing.
 
-    An exception in one ends the run as failed, with the interceptor's name. State that must survive a restart is a fold of
-    `observe`, and crosses a segment boundary through `carry` and `restore` (plain JSON values).
+    An exception in one ends the run as failed, with the interceptor's name. State that must survive a restart is a fold
+    of `observe`, and crosses a segment boundary through `carry` and `restore` (plain JSON values).
     """
 
     name: str = ""
@@ -177,6 +195,15 @@ class Interceptor:
 
     def begin_run(self) -> None:
         """A new run begins: counters of the run start anew."""
+
+
+def failure(interceptor: Interceptor, error: Exception, while_handling: str = "") -> Failed:
+    """The end of a run in which an interceptor raised (case B164)."""
+    name = interceptor.name
+    message = ": ".join(part for part in (f"interceptor {name}", type(error).__name__, str(error).strip()) if part)
+    if while_handling:
+        message = f"{message} (while handling {while_handling})"
+    return Failed("interceptor", message, details={"interceptor": name})
 
 
 def overrides(interceptor: Interceptor, method: str) -> bool:

@@ -100,7 +100,11 @@ class ToolCallItem(_Base):
 
 
 class FileRange(BaseModel):
-    """Lines of a file: 1-based, both ends included (0 and 0 for the whole of a written file), and the hash of the file then."""
+    """Lines of a file: 1-based, both ends included (0 and 0 for the whole of a written file), and the hash of the file then.
+
+    `last` below `first` means that only parts of a line were shown: such a range covers no line. An empty `sha256` means that the
+    model does not know what the file holds now.
+    """
 
     model_config = ConfigDict(frozen=True)
 

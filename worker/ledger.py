@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from worker.history import History
-from worker.interceptor import Interceptor, overrides
+from worker.interceptor import Interceptor, failure, overrides
 from worker.records import Journal, Record
+from worker.results import Failed
 
 
 class Ledger:
-    """A journal with the folds that follow it. Where the journal raises, memory does not advance."""
+    """A journal with the folds that follow it. Where the journal raises, memory does not advance.
+
+    `fault` is set where an interceptor's `observe` raised: its state is wrong from then on, so the loop ends the run.
+    """
 
     def __init__(self, journal: Journal, history: History, interceptors: Sequence[Interceptor] = ()) -> None:
         self.journal = journal
         self.history = history
+        self.fault: Failed | None = None
         self._observers = [i for i in interceptors if overrides(i, "observe")]
 
     def put(self, record: Record) -> None:
@@ -30,12 +35,14 @@ class Ledger:
     def tell(self, record: Record) -> None:
         """Tells the observers alone (at a restart, when the history is already folded)."""
         for observer in self._observers:
-            observer.observe(record)
+            try:
+                observer.observe(record)
+            except Exception as error:
+                self.fault = self.fault or failure(observer, error)
 
-    @property
-    def dirty(self) -> bool:
-        """Whether something was put that is not yet durable."""
-        return self.journal.dirty
+    def begin_sync(self) -> None:
+        """Starts making durable what was put, without waiting for it."""
+        self.journal.begin_sync()
 
     async def sync(self) -> None:
         """Makes all that was put durable. Raises the store's typed error."""

@@ -162,15 +162,15 @@ class Warned(Record):
 
 
 class Journal(Protocol):
-    """Where records go. `write` is ordered and immediate but not yet durable; `sync` makes all that was written durable.
+    """Where records go. `write` is ordered and immediate but not yet durable; `sync` makes all that was written durable, `begin_sync` starts
+    that without waiting (an error shows in the next `sync`).
 
     Both raise the store's own typed error; after one, nothing more is accepted.
     """
 
-    @property
-    def dirty(self) -> bool: ...
-
     def write(self, record: Record) -> None: ...
+
+    def begin_sync(self) -> None: ...
 
     async def sync(self) -> None: ...
 
@@ -181,10 +181,8 @@ class MemoryJournal:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    @property
-    def dirty(self) -> bool:
-        """Never: memory is all there is."""
-        return False
+    def begin_sync(self) -> None:
+        """Nothing to do."""
 
     def write(self, record: Record) -> None:
         """Keeps the record."""

@@ -48,7 +48,8 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The run failed. `kind` is a stable word (`auth`, `overflow`, `refused`, `empty_replies`, …), `text` what the model had said."""
+    """The run failed. `kind` is a stable word (`auth`, `overflow`, `refused`, `empty_replies`, …), `text` what the model
+    had said."""
 
     kind: str
     message: str

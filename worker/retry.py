@@ -11,7 +11,8 @@ from worker.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Bounded in tries and in total seconds. Full jitter from `base`, doubling up to `cap`; `retry-after` wins up to `longest_wait`.
+    """Bounded in tries and in total seconds. Full jitter from `base`, doubling up to `cap`; `retry-after` wins up to
+    `longest_wait`.
 
     `chance` gives numbers in [0, 1), for tests.
     """
@@ -38,3 +39,8 @@ class RetryPolicy:
         else:
             pause = self.chance() * min(self.cap, self.base * 2 ** (attempt - 1))
         return pause if waited + pause <= self.max_seconds else None
+
+    def gave_up(self, attempt: int, waited: float) -> str:
+        """What was tried, with the bounds, for the error that ends it."""
+        tries = f"{attempt} of at most {self.max_attempts} tries"
+        return f"given up after {tries}, {waited:.0f} of at most {self.max_seconds:g} s"

@@ -170,27 +170,11 @@ class Sender:
                 await anyio.sleep(wait)
 
     async def _attempt(self, model: Model, request: Request, emit: Emit) -> Reply:
-        if not self.ledger.dirty:
-            return await model.send(request, emit)
-        replies: list[Reply] = []
-        errors: list[Exception] = []
-        async with anyio.create_task_group() as group:
-
-            async def ask() -> None:
-                try:
-                    replies.append(await model.send(request, emit))
-                except Exception as e:
-                    errors.append(e)
-
-            group.start_soon(ask)
-            try:
-                await self.ledger.sync()
-            except Exception as e:
-                errors.insert(0, e)
-                group.cancel_scope.cancel()
-        if errors:
-            raise errors[0]
-        return replies[0]
+        """One try. What the request rests on becomes durable beside it; a reply counts only once that is done."""
+        self.ledger.begin_sync()
+        reply = await model.send(request, emit)
+        await self.ledger.sync()
+        return reply
 
     def _request(self, model: Model) -> Request:
         follower = self._followers.setdefault(model.name, Follower(Wire(model.encoder)))

@@ -36,6 +36,10 @@ MODEL_RUNGS = frozenset({"compact", "coarse"})
 Progress = Callable[[str, str, dict[str, Any]], None]
 
 
+def _silent(label: str, stage: str, figures: dict[str, Any]) -> None:
+    """No one is watching."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompactionConfig:
     """What the manifest says: numbers by the same names, and what the new segment starts with."""
@@ -69,7 +73,7 @@ class Compactor:
     fresh: Callable[[], tuple[dict[str, str], int]]
     interceptors: Sequence[Interceptor] = ()
     deps: Any = None
-    progress: Progress = lambda *_: None
+    progress: Progress = _silent
     wall: Callable[[], float] = time.time
 
     # -- the plan ---------------------------------------------------------------------------------------------
@@ -194,12 +198,11 @@ class Compactor:
         state, history = self.session.state, self.session.state.history
         view = tuple(history.view)
         ids = [item.id for item in view[: plan.cut.at]]
-        tasks: Any = state.tool_state.get("tasks") or ()
         material = Material(
             view=view,
             cut=plan.cut.at,
             log=SegmentItems(self.session.writer.path, ids),
-            tasks=tuple(tasks) if isinstance(tasks, list | tuple) else (),
+            tasks=tuple(op.rows(state.tool_state.get("tasks"))),
             recent_files=tuple(self.scope.show(Path(p)) for p in list(state.recent)[-5:]),
             previous_summary=state.summary,
             focus=focus,

@@ -193,11 +193,11 @@ def fit(
 def state_item(state: Mapping[str, Any], queued: int, note: str = "") -> ContextItem | None:
     """Tasks, background processes and the count of queued input, as code knows them; authoritative over any summary (B034)."""
     lines: list[str] = []
-    tasks = _rows(state.get("tasks"))
+    tasks = rows(state.get("tasks"))
     if tasks:
         lines.append("Task list (kept by the runtime; where the summary says otherwise, this list is right):")
         lines += ["- " + describe_task(task) for task in tasks]
-    processes = _rows(state.get("processes"))
+    processes = rows(state.get("processes"))
     if processes:
         lines.append("Background processes (ids are unchanged; the jobs tool reads and stops them):")
         lines += [f"- {p.get('id')}: {p.get('command')} (pid {p.get('pid')}, {p.get('status', 'running')})" for p in processes]
@@ -216,5 +216,7 @@ def describe_task(task: Mapping[str, Any]) -> str:
     )
 
 
-def _rows(value: Any) -> list[dict[str, Any]]:
-    return [dict(row) for row in value] if isinstance(value, list | tuple) else []
+def rows(value: Any) -> list[dict[str, Any]]:
+    """A tool's list of rows, as it stands in the state; anything else is no rows."""
+    found: list[Any] = list(value) if isinstance(value, list | tuple) else []  # pyright: ignore[reportUnknownArgumentType]
+    return [dict(row) for row in found if isinstance(row, Mapping)]  # pyright: ignore[reportUnknownArgumentType]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -28,6 +30,29 @@ class Command(BaseModel):
     kind: CommandKind
     at: str = Field(default_factory=now)
     args: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+SETTLED = 0.1
+"""Seconds after which a folder's time of change tells it from an earlier state: clocks of file systems tick in steps."""
+
+
+class Watch:
+    """Tells cheaply (one `stat`) whether the inbox may hold something new since it was last looked into."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = str(folder)
+        self._seen: int | None = None
+
+    def changed(self) -> bool:
+        """Whether to look. Where it says yes, the caller must then list the folder."""
+        try:
+            stamp = os.stat(self._folder).st_mtime_ns
+        except OSError:
+            return False
+        if stamp == self._seen:
+            return False
+        self._seen = stamp if time.time() - stamp / 1e9 > SETTLED else None
+        return True
 
 
 def post(folder: PodFolder, command: Command) -> str:

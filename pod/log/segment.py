@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from pod.log.lines import FORMAT, Invalid, Line, now, parse, render
 
 CHUNK = 1 << 18
 """Bytes read at a time."""
+
+_SYNCER = ThreadPoolExecutor(max_workers=4, thread_name_prefix="pod-sync")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +110,7 @@ def stands_for(line: Line) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a whole pass over a log found: the valid end in bytes, the next number, a torn tail, damage before valid entries.
-    """
+    """What a whole pass over a log found: valid end in bytes, next number, torn tail, damage before valid entries."""
 
     end: int
     next_seq: int
@@ -187,6 +189,8 @@ class SegmentWriter:
     _durable: int = 0
     _end: int = 0
     _failed: StoreError | None = None
+    _begun: Future[None] | None = field(default=None, repr=False)
+    _reached: int = 0
     _syncing: anyio.Lock = field(default_factory=anyio.Lock, repr=False)
 
     @classmethod
@@ -246,6 +250,12 @@ class SegmentWriter:
             raise self.give_up("write", e) from e
         self._end += len(data)
 
+    def begin_sync(self) -> None:
+        """Starts making durable what was written, without waiting: a `sync` after it waits for this one too."""
+        if self.dirty and self._begun is None and self._fd is not None and self._failed is None and self.durability != "os":
+            self._begun = _SYNCER.submit(self.files.sync, self._fd)
+            self._reached = self._end
+
     async def sync(self) -> None:
         """Makes all that was written durable, shielded from cancellation. Raises `StoreError`."""
         if self._failed is not None:
@@ -253,8 +263,15 @@ class SegmentWriter:
         if self.durability == "os":
             self._durable = self._end
             return
+        if self._begun is not None and self._begun.done():
+            self._end_begun()
+        if not self.dirty:
+            return
         with anyio.CancelScope(shield=True):
             async with self._syncing:
+                if self._begun is not None:
+                    await anyio.to_thread.run_sync(_settled, self._begun)
+                    self._end_begun()
                 if self._failed is not None:
                     raise self._failed
                 if not self.dirty or self._fd is None:
@@ -266,10 +283,24 @@ class SegmentWriter:
                     raise self.give_up("sync", e) from e
                 if self._failed is not None:
                     raise self._failed
-                self._durable = reached
+                self._durable = max(self._durable, reached)
+
+    def _end_begun(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        error = begun.exception()
+        if isinstance(error, OSError):
+            raise self.give_up("sync", error) from error
+        if error is not None:
+            raise error
+        self._durable = max(self._durable, self._reached)
 
     def sync_now(self) -> None:
         """`sync` for the moments before an event loop runs, and for the end."""
+        if self._begun is not None:
+            _settled(self._begun)
+            self._end_begun()
         if self.dirty and self._fd is not None and self._failed is None:
             reached = self._end
             try:
@@ -281,6 +312,9 @@ class SegmentWriter:
     def give_up(self, what: str, cause: OSError) -> StoreError:
         """Accepts nothing more, and returns the error that every later call raises."""
         self._failed = StoreError(self.path, what, cause)
+        if self._begun is not None:
+            _settled(self._begun)
+            self._begun = None
         if self._fd is not None:
             fd, self._fd = self._fd, None
             try:
@@ -294,9 +328,16 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Gives the file up. What was written stays as durable as it is."""
+        if self._begun is not None:
+            _settled(self._begun)
+            self._begun = None
         if self._fd is not None:
             self.files.close(self._fd)
             self._fd = None
+
+
+def _settled(begun: Future[None]) -> None:
+    wait([begun])
 
 
 def hash_of(path: Path) -> str:

@@ -51,6 +51,7 @@ def test_settings_reach_the_tool() -> None:
         ("shell", {"timout": 3}, "the tool 'shell' has no setting 'timout': did you mean 'timeout'"),
         ("list_files", {"env": []}, "it has timeout, max_output"),
         ("shell", {"timeout": 0}, "must be a number above 0"),
+        ("shell", {"env": "HOME"}, "must be a list of variable names"),
         ("read_file", {"max_output": 1.5}, "whole number of bytes"),
         ("read_file", {"max_output": "64k"}, "must be a number above 0, not '64k'"),
     ],

@@ -6,8 +6,8 @@ import stat
 from pathlib import Path
 
 import pytest
-
 from builtin.builtin_rig import Rig
+
 from worker.builtin.scope import Scope, Use
 from worker.tools import ToolFault
 
@@ -16,9 +16,10 @@ def test_a_link_inside_to_a_file_outside_is_refused_with_its_target(rig: Rig, tm
     """B098."""
     (tmp_path / "secret").write_text("key")
     (rig.root / "link").symlink_to(tmp_path / "secret")
-    for use in (rig.scope.open_read, lambda p: rig.scope.resolve(p, "write")):
-        with pytest.raises(ToolFault, match=r"outside the (read|write) scope: link .it leads to .*/secret"):
-            use("link")
+    with pytest.raises(ToolFault, match=r"outside the read scope: link .it leads to .*/secret"):
+        rig.scope.open_read("link")
+    with pytest.raises(ToolFault, match=r"outside the write scope: link .it leads to .*/secret"):
+        rig.scope.resolve("link", "write")
 
 
 def test_a_link_inside_to_a_file_inside_is_read(rig: Rig) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-
 from builtin.builtin_rig import Rig
+
 from worker.builtin import matchers, search_text, walk
 from worker.builtin.glob import Glob
 from worker.tools import ToolFault

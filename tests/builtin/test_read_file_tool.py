@@ -7,10 +7,10 @@ from pathlib import Path
 
 import anyio
 import pytest
+from builtin.builtin_rig import Rig
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builtin.builtin_rig import Rig
 from worker.builtin import file_range
 from worker.builtin.file_range import FileSlice, as_read, read_range
 from worker.builtin.scope import Scope

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-
 from builtin.builtin_rig import Rig
+
 from worker.builtin import artifacts
 from worker.builtin.process_table import look_at, survivors, with_environment
 from worker.tool_output import serialised_size
@@ -42,8 +43,9 @@ async def test_a_background_child_does_not_hold_the_call(rig: Rig) -> None:
 
 async def test_a_child_that_left_the_group_and_ignores_the_signal_is_ended_too(rig: Rig) -> None:
     """B084, harder: a daemon of its own session."""
-    command = "(trap '' TERM; echo $BASHPID > pid; exec sleep 300) & until [ -s pid ]; do :; done; setsid sleep 301 & echo $! >> pid; "
-    output = await rig.call("shell", command=command + "sleep 0.05; echo done")
+    deaf = "(trap '' TERM; echo $BASHPID > pid; exec sleep 300) & until [ -s pid ]; do :; done; "
+    daemon = "setsid sleep 301 & echo $! >> pid; sleep 0.05; "
+    output = await rig.call("shell", command=f"{deaf}{daemon}echo done")
     assert output.summary.endswith("\ndone")
     pids = pids_in(rig.root / "pid")
     assert len(pids) == 2
@@ -102,20 +104,21 @@ async def test_a_stopped_process_is_ended_by_the_timeout(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "answer"),
+    ("command", "ending"),
     [
-        ("read x; echo got:$x", "got:"),
-        ("cat", None),
-        ("git ls-remote https://user@127.0.0.1:9/x.git 2>&1 || echo refused", "refused"),
-        ("test -t 0 || echo no terminal", "no terminal"),
-        ("(exec 3<>/dev/tty) 2>/dev/null || echo no tty", "no tty"),
+        ("read x; echo got:$x", "\ngot:"),
+        ("cat", ", no output"),
+        ("ssh-keygen -f key < /dev/tty 2>/dev/null || echo refused", "\nrefused"),
+        ("test -t 0 || echo no terminal", "\nno terminal"),
+        ("(exec 3<>/dev/tty) 2>/dev/null || echo no tty", "\nno tty"),
     ],
 )
-async def test_nothing_waits_for_input(rig: Rig, command: str, answer: str | None) -> None:
+async def test_nothing_waits_for_input(rig: Rig, command: str, ending: str) -> None:
     """B089."""
-    with anyio.fail_after(5):
-        output = await rig.call("shell", command=command)
-    assert output.summary.endswith("no output" if answer is None else f"\n{answer}") or (answer or "") in output.summary
+    started = time.monotonic()
+    output = await rig.call("shell", command=command)
+    assert time.monotonic() - started < 1
+    assert output.summary.endswith(ending)
 
 
 async def test_prompts_pagers_and_keys_are_kept_from_commands(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +127,8 @@ async def test_prompts_pagers_and_keys_are_kept_from_commands(rig: Rig, monkeypa
     monkeypatch.setenv("MY_SETTING", "here")
     command = "env > env.txt"
     await rig.call("shell", {"env": ["MY_SETTING"]}, command=command)
-    found = dict(line.partition("=")[::2] for line in (rig.root / "env.txt").read_text().splitlines())
+    lines = [line.partition("=") for line in (rig.root / "env.txt").read_text().splitlines()]
+    found = {name: value for name, _, value in lines}
     assert found["GIT_TERMINAL_PROMPT"] == "0"
     assert found["DEBIAN_FRONTEND"] == "noninteractive"
     assert found["PAGER"] == found["GIT_PAGER"] == "cat"
@@ -233,7 +237,7 @@ async def test_escape_sequences_leave_no_trace_however_they_are_cut(rig: Rig) ->
 async def test_a_command_without_output_says_so(rig: Rig) -> None:
     """B094."""
     output = await rig.call("shell", command="exit 1")
-    assert output.summary == "shell exit 1: exit code 1, 0.0 s, no output"
+    assert re.fullmatch(r"shell exit 1: exit code 1, [\d.]+ s, no output", output.summary)
     assert output.content is None
     assert output.is_error
     assert "ended by signal 9" in (await rig.call("shell", command="kill -9 $$")).summary

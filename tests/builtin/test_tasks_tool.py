@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import anyio
 import pytest
-
 from builtin.builtin_rig import Rig
+
 from worker.builtin.registry import builtin_tool
 from worker.builtin.tasks import MOST, add_tasks, dump_tasks
 from worker.builtin.tool_state import ToolState
@@ -68,7 +68,7 @@ async def test_two_calls_of_one_batch_do_not_lose_each_other(rig: Rig) -> None:
 
 async def test_mistakes_are_errors_that_change_nothing(rig: Rig) -> None:
     await rig.call("tasks", add=["a"])
-    with pytest.raises(ToolFault, match="no such task: t9. Known: t1"):
+    with pytest.raises(ToolFault, match=r"no such task: t9\. Known: t1"):
         await rig.call("tasks", add=["b"], update=[{"id": "t9", "status": "done"}])
     assert len(rig.state.get("tasks")) == 1
     rig.state.fold({"tasks": dump_tasks(add_tasks([], ["x"] * MOST, origin="model", now=rig.now))})

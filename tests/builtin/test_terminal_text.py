@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,7 +63,7 @@ def test_the_text_does_not_depend_on_how_the_bytes_are_cut(parts: list[bytes], c
     """B093."""
     data = b"".join(parts)
     borders = sorted({0, len(data), *(c for c in cuts if c < len(data))})
-    pieces = [data[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(borders)]
     whole = plain(data)
     assert plain(*pieces) == whole
     assert plain(*(data[i : i + 1] for i in range(len(data)))) == whole

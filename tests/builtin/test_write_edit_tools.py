@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-
 from builtin.builtin_rig import Rig
+
 from worker.builtin.seen import SeenFiles
 from worker.text import sha256
 from worker.tools import ToolFault
@@ -50,7 +50,7 @@ async def test_a_file_that_changed_since_is_not_edited(rig: Rig) -> None:
     rig.file("a", "one\n")
     await rig.call("read_file", path="a")
     rig.file("a", "One\n")
-    with pytest.raises(ToolFault, match="a changed since it was last read. Read it again"):
+    with pytest.raises(ToolFault, match=r"a changed since it was last read\. Read it again"):
         await rig.call("edit_file", path="a", old="One", new="two")
     with pytest.raises(ToolFault, match="a changed since"):
         await rig.call("write_file", path="a", content="mine")

@@ -113,7 +113,7 @@ class Kit:
 
     def summary(self, directive: str = "use tabs", **sections: str) -> str:
         bodies = {
-            "Completed Tasks": "### [T1] Parser\n- Rewrote `parse_header` in src/parse.py, because the old one lost empty fields",
+            "Completed Tasks": "### [T1] Parser\n- Rewrote `parse_header` in src/parse.py: it lost empty fields",
             "Active Task": "### [T2] Writer\n- Goal: stream the output\n- Next: buffer in `Writer.flush`",
             "Key Decisions": "- Keep the record format — readers of version 1 exist",
             "User Directives": f"- 「{directive}」",
@@ -149,9 +149,10 @@ class Kit:
         settings: CompactSettings | None = None,
         *,
         source: Any = "overview",
+        journal: MemoryJournal | None = None,
         **rest: Any,
     ) -> Run:
-        run = Run()
+        run = Run(journal or MemoryJournal())
         try:
             run.result = await compact(
                 material or self.material(),

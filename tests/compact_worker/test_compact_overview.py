@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from compact_worker.overview import COARSE_CHARS, MESSAGE_CHARS, TOOL_CALLS, Extras, build_overview
 from worker.estimate import estimate_text
-from worker.items import AssistantItem, ContextItem, Item, OrderItem, ReasoningItem, ToolCallItem, ToolResultItem, UserItem
+from worker.items import (
+    AssistantItem,
+    ContextItem,
+    Item,
+    OrderItem,
+    ReasoningItem,
+    ToolCallItem,
+    ToolResultItem,
+    UserItem,
+)
 
 NOTHING = Extras()
 
@@ -92,7 +101,10 @@ def test_files_tasks_and_the_previous_summary_are_shown() -> None:
 
 def test_a_previous_summary_is_not_shown_twice() -> None:
     items: list[Item] = [ContextItem(kind="summary", text="THE SUMMARY"), UserItem(text="go")]
-    assert build_overview(items, Extras(previous_summary="THE SUMMARY"), target_tokens=8_000).text.count("THE SUMMARY") == 1
+    assert (
+        build_overview(items, Extras(previous_summary="THE SUMMARY"), target_tokens=8_000).text.count("THE SUMMARY")
+        == 1
+    )
     assert build_overview(items, NOTHING, target_tokens=8_000).text.count("THE SUMMARY") == 1
 
 
@@ -111,7 +123,9 @@ def test_dense_scripts_keep_the_target_by_the_estimator() -> None:
 
 _TEXTS = st.text(st.sampled_from("ab \n上[]文é1"), min_size=1, max_size=600)
 _ITEMS: Any = st.lists(
-    st.one_of(_TEXTS.map(lambda t: UserItem(text=t)), _TEXTS.map(lambda t: AssistantItem(text=t))), min_size=1, max_size=40
+    st.one_of(_TEXTS.map(lambda t: UserItem(text=t)), _TEXTS.map(lambda t: AssistantItem(text=t))),
+    min_size=1,
+    max_size=40,
 )
 
 
@@ -124,3 +138,9 @@ def test_a_coarse_overview_keeps_its_limit(items: list[Item], limit: int, previo
     )
     assert made.tokens <= max(limit, floor)
     assert made.shown + made.omitted == len(items)
+
+
+def test_many_small_messages_keep_the_target_too() -> None:
+    items: list[Item] = [UserItem(text=f"m{n}") for n in range(3_000)]
+    made = build_overview(items, NOTHING, target_tokens=8_000)
+    assert 7_000 < made.tokens <= 8_050 and made.shown < 3_000

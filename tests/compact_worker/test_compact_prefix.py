@@ -1,4 +1,4 @@
-"""The compact worker that continues the pod's own prefix: byte for byte, with the pod's tools, and bounded by growth."""
+"""The compact worker that continues the pod's own prefix: byte for byte, with its tools, and bounded by growth."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def written(kit: Any, **rest: Any) -> Any:
 
 
 async def test_the_request_begins_with_the_bytes_of_the_pods_own_view(kit: Any) -> None:
-    """The openai-chat encoding of view plus order begins with the pod's own, same system prompt, schemas and cache key."""
+    """The openai-chat encoding of view plus order begins with the pod's own; same prompt, schemas and cache key."""
     items = [
         ContextItem(kind="summary", text="Earlier work.", source="compaction"),
         kit.user("use tabs"),
-        ReasoningItem(provider="openai-chat", model="m", payload='"hidden"', reply="r1"),
+        ReasoningItem(provider="openai-chat", model="m", payload='{"reasoning_content":"hidden"}', reply="r1"),
         kit.said("Yes.").model_copy(update={"reply": "r1"}),
         kit.user("go on with the parser — 日本語"),
         *kit.called("peek", "peeked at .", "a\nb\n" * 200, arguments='{ "path" : "." }'),
@@ -176,22 +176,36 @@ def elsewhere(query: str) -> str:
 async def test_a_question_to_a_human_counts_as_a_denial_except_for_reads_in_scope(kit: Any) -> None:
     kit.tools = (*kit.tools, elsewhere)
     steps = [
-        calls([call("peek", path="in/scope"), call("peek", path="/etc/passwd"), call("elsewhere", query="x"), call("poke", path="a")]),
+        calls(
+            [
+                call("peek", path="in/scope"),
+                call("peek", path="/etc/passwd"),
+                call("elsewhere", query="x"),
+                call("poke", path="a"),
+            ]
+        ),
         calls([call("peek", path="secret"), written(kit, reread=[{"path": "secret"}])]),
         say("done"),
     ]
     kit.file("secret", "x\n")
     with ScriptedModel(steps) as model:
         run = await kit.run(model, source="prefix", permissions=Rules())
-    assert [item.status for item in run.results()] == ["ok", "denied", "denied", "denied", "denied", "ok"]
-    assert run.ok.marks == () and "a rule denies this file" in run.results()[-1].text()
+    results = [item for item in model.requests[-1].items if item.type == "tool_result"]
+    assert [item.status for item in results] == ["ok", "denied", "denied", "denied", "denied", "ok"]
+    assert run.ok.marks == () and "a rule denies this file" in results[-1].text()
 
 
 async def test_the_pods_rules_hold_for_the_worker_with_an_overview_too(kit: Any) -> None:
     kit.file("secret", "x\n")
     kit.file("open", "y\n")
     steps = [
-        calls([call("read_file", path="secret"), call("mark_read_required", path="secret"), call("add_reference", path="secret")]),
+        calls(
+            [
+                call("read_file", path="secret"),
+                call("mark_read_required", path="secret"),
+                call("add_reference", path="secret"),
+            ]
+        ),
         calls([call("read_file", path="open"), call("write_summary", text=kit.summary())]),
         say("done"),
     ]

@@ -128,7 +128,9 @@ class Rig:
         return decision
 
 
-def worker_of(model: Any, interceptors: Sequence[Interceptor], tools: Sequence[Tool] = (), cwd: Path | None = None) -> Worker:
+def worker_of(
+    model: Any, interceptors: Sequence[Interceptor], tools: Sequence[Tool] = (), cwd: Path | None = None
+) -> Worker:
     """A worker with this model, these interceptors and tools, and a journal in memory."""
     ledger = Ledger(MemoryJournal(), History(family=model.capabilities.family), interceptors)
     caller = Caller(ledger, {t.name: t for t in tools}, interceptors, cwd or Path.cwd(), "tag123")

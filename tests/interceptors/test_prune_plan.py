@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interceptors.prune import (
+    LEAST_GAIN,
     Moment,
     PruneSettings,
     demand,
@@ -13,6 +14,7 @@ from interceptors.prune import (
     protected_from,
     superseded_reads,
 )
+from interceptors.stubs import render_stub
 from worker.estimate import estimate_item
 from worker.items import (
     AssistantItem,
@@ -32,7 +34,9 @@ TAIL = UserItem(text="plain words " * 200)
 """More than the protected tokens of `SMALL`, so that all before it is behind the tail."""
 
 
-def read(path: str, first: int, last: int, sha: str, content: str | None = "x " * 600, **more: object) -> ToolResultItem:
+def read(
+    path: str, first: int, last: int, sha: str, content: str | None = "x " * 600, **more: object
+) -> ToolResultItem:
     return ToolResultItem(
         call_id=f"{path}{first}", name="read_file", status="ok", summary=f"read_file {path}", content=content,
         reads=FileRange(path=path, first=first, last=last, sha256=sha), **more,
@@ -45,7 +49,11 @@ def output(content: str | None, **more: object) -> ToolResultItem:
 
 def write(path: str) -> ToolResultItem:
     return ToolResultItem(
-        call_id="w", name="write_file", status="ok", summary="wrote", writes=FileRange(path=path, first=0, last=0, sha256="n")
+        call_id="w",
+        name="write_file",
+        status="ok",
+        summary="wrote",
+        writes=FileRange(path=path, first=0, last=0, sha256="n"),
     )
 
 
@@ -70,12 +78,19 @@ def test_what_the_model_has_not_answered_is_protected() -> None:
 
 
 def test_a_protected_result_stays_unchanged() -> None:
-    """B163: a 3000-token result inside the protected 8000 tokens is not touched, however far the threshold is passed."""
+    """B163: a 3000-token result inside the protected 8000 tokens is not touched, whatever the threshold."""
     old, fresh = output("old words " * 9000), output("fresh words " * 1500)
     view: list[Item] = [old, AssistantItem(text="said words " * 3000), fresh, UserItem(text="y")]
     found = plan(view, PruneSettings(protected_tokens=8000, min_savings=1000))
     assert found is not None
     assert set(found.replacements) == {old.id}
+
+
+def test_content_that_is_hardly_larger_than_its_stub_stays() -> None:
+    words = output("words " * 68, id="01a22bb2-0841-7b7e-93ce-08ea6af5c2b0")
+    stub = estimate_item(render_stub(words))
+    assert stub < estimate_item(words) < stub + LEAST_GAIN
+    assert plan([words, TAIL]) is None
 
 
 def test_small_and_short_results_do_not_end_the_search() -> None:
@@ -224,7 +239,7 @@ texts = st.text(max_size=12).map(lambda t: t * 40)
 
 @st.composite
 def views(draw: st.DrawFn) -> tuple[list[Item], int, int]:
-    """A valid view: user items, replies with reasoning and calls, their results; and the places of batch and unanswered."""
+    """A valid view of user items, replies, calls and results; and the places of batch and unanswered."""
     view: list[Item] = [UserItem(text="start")]
     newest = unanswered = 0
     for turn in range(draw(st.integers(0, 8))):
@@ -232,7 +247,9 @@ def views(draw: st.DrawFn) -> tuple[list[Item], int, int]:
             unanswered = unanswered or len(view)
             view.append(UserItem(text=draw(texts) or "u"))
         if draw(st.booleans()):
-            view.append(ContextItem(kind=draw(st.sampled_from(["auto_read", "summary"])), text=draw(texts) or "c", path="a"))
+            view.append(
+                ContextItem(kind=draw(st.sampled_from(["auto_read", "summary"])), text=draw(texts) or "c", path="a")
+            )
         newest, unanswered = len(view), 0
         if draw(st.booleans()):
             view.append(ReasoningItem(provider="p", model="m", payload='{"x":1}'))
@@ -247,7 +264,11 @@ def views(draw: st.DrawFn) -> tuple[list[Item], int, int]:
 @st.composite
 def results(draw: st.DrawFn, call: ToolCallItem) -> ToolResultItem:
     ranges = st.builds(
-        FileRange, path=st.sampled_from("ab"), first=st.integers(1, 3), last=st.integers(3, 5), sha256=st.sampled_from("12")
+        FileRange,
+        path=st.sampled_from("ab"),
+        first=st.integers(1, 3),
+        last=st.integers(3, 5),
+        sha256=st.sampled_from("12"),
     )
     return ToolResultItem(
         call_id=call.call_id,

@@ -60,6 +60,11 @@ def connect() -> Any:
     return _connect
 
 
+@pytest.fixture
+def asker() -> type[Asker]:
+    return Asker
+
+
 @pytest.fixture(params=["openai-chat", "openai", "anthropic"])
 def wire(request: pytest.FixtureRequest) -> str:
     return request.param

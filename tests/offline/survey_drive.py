@@ -1,4 +1,4 @@
-"""A small local loop for offline models: real built-in tools on real files, and context losses where a test wants them."""
+"""A small local loop for offline models: real built-in tools on real files, context losses at will."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SUMMARY_TOOL = ToolSpec(
 
 @dataclass
 class Drive:
-    """Runs a model to the end of its turn on a folder. `lose` is asked before each request whether the context is lost."""
+    """Runs a model to the end of its turn in a folder. `lose` says before each request whether the context is lost."""
 
     cwd: Path
     model: Model

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from survey_oracle import Truth, survey
+from offline.survey_oracle import Truth, survey
 
 EMPTY = {"Definitions": "nothing public", "Todos": "none", "Importers": "nobody"}
 

@@ -6,7 +6,26 @@ import random
 from dataclasses import dataclass, field
 from pathlib import Path
 
-WORDS = "amber brook cedar delta ember flint grove heron inlet jetty knoll lemon maple north olive pearl quill raven".split()
+WORDS = [
+    "amber",
+    "brook",
+    "cedar",
+    "delta",
+    "ember",
+    "flint",
+    "grove",
+    "heron",
+    "inlet",
+    "jetty",
+    "knoll",
+    "lemon",
+    "maple",
+    "north",
+    "olive",
+    "pearl",
+    "quill",
+    "raven",
+]
 
 
 @dataclass
@@ -32,7 +51,11 @@ def grow(root: Path, seed: int, *, files: int = 14, notes: str | None = "notes/l
     forbidden = words.pop()
     packages = [words.pop() for _ in range(2)]
     folders = [f"src/{package}" for package in packages] if seed % 2 else ["src"]
-    names = [(package, words[n % len(words)] + (str(n) if n >= len(words) else "")) for n in range(files) for package in packages][:files]
+    names = [
+        (package, words[n % len(words)] + (str(n) if n >= len(words) else ""))
+        for n in range(files)
+        for package in packages
+    ][:files]
     modules = [f"{package}.{name}" for package, name in names]
     for package in packages:
         (root / "src" / package).mkdir(parents=True)
@@ -73,23 +96,26 @@ def _module(source: random.Random, package: str, modules: list[str], forbidden: 
     ]
     for number in range(source.randrange(1, 9)):
         parts.append(_import(source, package, modules, number))
+    allowed = [word for word in WORDS if word != forbidden]
     for number in range(source.randrange(2, 12)):
-        word = source.choice(WORDS)
-        parts.append(
-            source.choice(
-                (
-                    f"class {word.title()}{number}(\n    object,\n):\n    def method(self):\n        return {{'a': [1, 2]}}",
-                    f"def {word}_{number}(a, b=(1, 2)):\n    # TODO: {word} and {forbidden} of {number}\n    return a",
-                    f"async def _{word}_{number}():\n    '''doc\ndef hidden(): pass\n'''",
-                    f"def _private_{number}():\n    import {source.choice(modules)}",
-                    f"@staticmethod\nasync def {word}_{number}(): ...",
-                    f"TEXT_{number} = '''\n{'class Fake: pass' + chr(10)}# FIXME inside of a string {number}\n'''",
-                    f"TABLE_{number} = [\n" + "".join(f"    ({n}, '(', \"[\"),  # {{\n" for n in range(source.randrange(150))) + "]",
-                    f"if TEXT := r'\\\\':\n    class Inner{number}: ...",
-                )
-            )
-        )
+        parts.append(_part(source, source.choice(allowed), number, modules, forbidden))
     return "\n\n".join(parts) + "\n"
+
+
+def _part(source: random.Random, word: str, number: int, modules: list[str], forbidden: str) -> str:
+    rows = "".join(f"    ({n}, '(', \"[\"),  # {{\n" for n in range(source.randrange(150)))
+    return source.choice(
+        (
+            f"class {word.title()}{number}(\n    object,\n):\n    def method(self):\n        return {{'a': [1]}}",
+            f"def {word}_{number}(a, b=(1, 2)):\n    # TODO: {word} and {forbidden} of {number}\n    return a",
+            f"async def _{word}_{number}():\n    '''doc\ndef hidden(): pass\n'''",
+            f"def _private_{number}():\n    import {source.choice(modules)}",
+            f"@staticmethod\nasync def {word}_{number}(): ...",
+            f"TEXT_{number} = '''\nclass Fake: pass\n# FIXME inside of a string {number}\n'''",
+            f"TABLE_{number} = [\n{rows}]",
+            f"if TEXT := r'\\\\':\n    class Inner{number}: ...",
+        )
+    )
 
 
 def _import(source: random.Random, package: str, modules: list[str], number: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from worker.errors import ConfigError
 from worker.tools import Tool
@@ -74,7 +74,13 @@ def _check(name: str, settings: Mapping[str, Any], known: list[str]) -> None:
             and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0)
         ):
             raise ConfigError(f"the setting {key!r} of the tool {name!r} must be a number above 0, not {value!r}")
+        if key == "env" and not _is_names(value):
+            raise ConfigError(f"the setting 'env' of the tool {name!r} must be a list of variable names, not {value!r}")
         if key == "max_output" and not isinstance(value, int):
             raise ConfigError(
                 f"the setting 'max_output' of the tool {name!r} must be a whole number of bytes, not {value!r}"
             )
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(name, str) for name in cast("Sequence[object]", value))

@@ -10,7 +10,7 @@ import re
 
 # ECMA-48. A string sequence (OSC, DCS, SOS, PM, APC) ends with BEL or ST; a line end, CAN or SUB breaks it off, so
 # that one that is never closed costs a line and not the rest of the output.
-_STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\n\x18\x1a]*"
+_STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\r\n\x18\x1a]*"
 _CONTROL = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*"
 _SEQUENCE = re.compile(rf"{_CONTROL}[@-~]?|{_STRING}(?:\x07|\x1b\\|\x9c)?|\x1b[ -/]*[0-OQ-WYZ\\`-~]?")
 _OPEN_STRING = re.compile(rf"{_STRING}\x1b?\Z")
@@ -67,9 +67,9 @@ class PlainText:
             found = len(_SURROGATE.findall(text))
             self.not_text += found
         if _HAS_CONTROL.search(text):
-            text = _SEQUENCE.sub("", text)
+            text = _SEQUENCE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
             self.not_text += text.count("\0")
-            text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_DROPPED)
+            text = text.translate(_DROPPED)
         elif text.isascii():
             return text
         return text.translate(_NEVER_TEXT) if self.not_text else text

@@ -26,7 +26,7 @@ class SSEParser:
     since only complete lines are decoded. Comments, ids and retry hints are skipped.
     """
 
-    __slots__ = ("_data", "_held", "_name", "_partial", "_size", "_started")
+    __slots__ = ("_data", "_data_size", "_held", "_name", "_partial", "_size", "_started")
 
     def __init__(self) -> None:
         self._partial: list[bytes] = []
@@ -35,6 +35,7 @@ class SSEParser:
         self._started = False
         self._name = ""
         self._data: list[str] = []
+        self._data_size = 0
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that this chunk completes. Raises `EventTooLarge`."""
@@ -81,13 +82,14 @@ class SSEParser:
             if self._data:
                 events.append(Event(self._name, "\n".join(self._data)))
                 self._data.clear()
+                self._data_size = 0
             self._name = ""
             return
         field, _, value = line.partition(b":")
         if field == b"data":
             self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
-            self._size += len(value)
-            if self._size > MAX_EVENT:
+            self._data_size += len(value)
+            if self._data_size > MAX_EVENT:
                 raise EventTooLarge(f"one event is larger than {MAX_EVENT} bytes")
         elif field == b"event":
             self._name = value.removeprefix(b" ").decode("utf-8", "replace")

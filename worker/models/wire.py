@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from worker.items import Item
 from worker.models.base import Encoder
@@ -89,7 +90,11 @@ class Wire:
         if self._body is None:
             if self._parts and self._parts[-1] is None:
                 self._parts[-1] = self._encode(self._starts[-1], len(self._items))
-            self._body = b",".join(part for part in self._parts if part)
+            # Only the first and the last message can be empty: an empty one between two becomes part of the one before.
+            parts = [part for part in self._parts[:1] if part]
+            parts += cast("list[bytes]", self._parts[1:-1])
+            parts += [part for part in self._parts[1:][-1:] if part]
+            self._body = b",".join(parts)
         return self._body
 
     def _place(

@@ -28,7 +28,7 @@ MAX_TOKENS = 3_000
 """Tokens of a summary where the order does not name a limit."""
 
 ROOM = 0.95
-"""Share of the limit that is used; each refusal lowers it by the same factor again."""
+"""Share of the limit that is used, and of what a refusal leaves of it."""
 
 REPLIES = 12
 """Replies after which nothing more is looked up."""
@@ -46,6 +46,7 @@ DIRECTIVE_CHARS = 600
 """Characters up to which a line of the user's is quoted; a longer one is not cut but left out."""
 
 _LIMIT = re.compile(r"\bsummary_max_tokens=(\d+)")
+_TOO_LONG = re.compile(r"has ([\d,]+) tokens, more than summary_max_tokens=(\d+)")
 _BLOCK = re.compile(r"^\[item (\d+), ([^\]\n]+)\]\n", re.MULTILINE)
 _CUT = re.compile(r"(?:… \([\d,]+ more characters\)|\[cut here[^\n]*\])\s*$")
 _PREVIOUS = "The previous summary, to be updated:\n"
@@ -92,6 +93,7 @@ class Looked:
     pairs: list[tuple[ToolCallItem, ToolResultItem]] = field(default_factory=list[tuple[ToolCallItem, ToolResultItem]])
     replies: int = 0
     refusals: int = 0
+    shrunk: float = 1.0
     recorded: bool = False
     told_to_finish: bool = False
 
@@ -123,7 +125,7 @@ def summarize(request: Request) -> Reply:
         calls += _measure(material, looked, tools)
     if not calls:
         limit = _limit(request.items)
-        text = write(material, int(limit * ROOM ** (looked.refusals + 1)))
+        text = write(material, int(limit * ROOM * looked.shrunk))
         calls = _hand_over(text, material, looked, whole)
     seed = f"{request.items[-1].id}/{looked.replies}"
     return make_reply(*(_call(seed, number, name, arguments) for number, (name, arguments) in enumerate(calls)))
@@ -132,15 +134,18 @@ def summarize(request: Request) -> Reply:
 def write(material: Material, limit: int) -> str:
     """The summary, within `limit` tokens: facts that do not fit are left out, the oldest first, and counted."""
     facts = material.facts()
-    bare = _text(material, [], 0)
-    room = limit - estimate_text(bare) - 24
+    room = limit - _tokens(_text(material, [], 0)) - 24
     kept: list[str] = []
     for fact in reversed(facts):
-        room -= estimate_text(f"- {fact}\n")
+        room -= _tokens(f"- {fact}\n")
         if room < 0:
             break
         kept.append(fact)
     return _text(material, kept[::-1], len(facts) - len(kept))
+
+
+def _tokens(text: str) -> int:
+    return estimate_text(text, "o200k")
 
 
 def section(summary: str, name: str) -> str:
@@ -207,11 +212,19 @@ def _looked(items: Sequence[Item]) -> Looked:
                 if item.name == "write_summary":
                     looked.recorded |= item.status == "ok"
                     looked.refusals += item.status != "ok"
+                    looked.shrunk *= 1.0 if item.status == "ok" else _shrinking(item.summary)
             case "order" if place:
                 looked.told_to_finish = True
             case _:
                 pass
     return looked
+
+
+def _shrinking(refusal: str) -> float:
+    """By how much the next summary must be smaller."""
+    found = _TOO_LONG.search(refusal)
+    has, may = (int(number.replace(",", "")) for number in found.groups()) if found else (1, 1)
+    return ROOM * min(may / max(has, 1), 1.0)
 
 
 def _whole(items: Sequence[Item]) -> Material:

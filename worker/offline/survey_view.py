@@ -12,6 +12,9 @@ from worker.items import ContextItem, Item, ToolCallItem, ToolResultItem
 from worker.offline.survey_facts import Fact, Instruction, read_fact
 from worker.offline.survey_task import Directives, Task, read_directives, read_task
 
+PRUNED = "[pruned: "
+"""Begins an argument that is not in view any more."""
+
 FINDING = "FINDING "
 """Begins a line of an assistant's text that states a fact."""
 
@@ -19,6 +22,7 @@ _RANGE = re.compile(r": lines? (\d+)(?:-(\d+))?(?: from column \d+)?(?: of (\d+)
 _PAST_END = re.compile(r" has (\d+) lines?: offset")
 _EMPTY = "the file is empty"
 _AUTO_READ = re.compile(r"\[Auto-read file: (.+):(\d+)-(\d+)\]")
+_DROPPED = re.compile(r"\b(\d+) older facts did not fit")
 _COUNT = re.compile(r": (?:(\d+)|no) files?\b")
 
 
@@ -48,7 +52,10 @@ class OwnFile:
             self.total, self.lines = 0, {}
         if self.total is None:
             return
-        for line in text.splitlines():
+        if text.startswith(PRUNED):
+            self.total = None
+            return
+        for line in text.removesuffix("\n").split("\n"):
             self.total += 1
             self.lines[self.total] = line
 
@@ -79,6 +86,7 @@ class View:
     notes: OwnFile = field(default_factory=OwnFile)
     report: OwnFile = field(default_factory=OwnFile)
     last_error: str = ""
+    dropped: int = 0
 
     def directives(self) -> Directives:
         """The directives in force: the user's, then what was met in the named file."""
@@ -158,6 +166,8 @@ def _context(view: View, item: ContextItem) -> None:
     if item.kind == "summary" and view.task.notes is None:
         for line in item.text.split("\n"):
             view.learn(line)
+        dropped = _DROPPED.search(item.text)
+        view.dropped = int(dropped.group(1)) if dropped else 0
     found = _AUTO_READ.match(item.text)
     if item.kind == "auto_read" and found and found.group(1) == view.task.notes and not item.pruned:
         _, _, body = item.text.partition("\n")
@@ -181,7 +191,7 @@ def _result(view: View, name: str, arguments: dict[str, Any], result: ToolResult
         text = str(arguments.get("content", ""))
         own.add(text, fresh=name == "write_file")
         if own is view.notes:
-            for line in text.splitlines():
+            for line in text.split("\n"):
                 view.learn(line)
     elif name == "read_file":
         _read(view, path, own, arguments, result)

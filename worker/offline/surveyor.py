@@ -101,6 +101,11 @@ def survey(request: Request) -> Reply:
         plan.words.append(f"I cannot survey anything without the tools {', '.join(missing)}.")
     elif max(view.notes.failures, view.report.failures) >= FAILURES:
         plan.words.append(f"I gave up after {FAILURES} failed writes: {view.last_error}")
+    elif view.dropped:
+        plan.words.append(
+            f"I gave up: {view.dropped} findings did not fit into the summary of the conversation. "
+            "Let me keep notes in a file, or raise summary_max_tokens."
+        )
     else:
         Surveyor(view, plan, request.max_output_tokens).decide()
     return plan.reply()

@@ -1,0 +1,230 @@
+"""All commands: what each is for, its arguments, an example, and where it is done. Loads nothing but what one command needs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+Arguments: TypeAlias = Callable[["ArgumentParser"], None]
+Action: TypeAlias = Callable[[Any], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. `place` is `module:function` below `pod.cli`; it takes the parsed arguments and returns the exit code."""
+
+    name: str
+    summary: str
+    place: str
+    example: str
+    arguments: Arguments
+    about: str = ""
+
+    def parser(self) -> ArgumentParser:
+        """The parser of this command alone."""
+        from pod.cli.parser import Parser
+
+        parser = Parser(f"pod {self.name}", self.about or self.summary, self.example)
+        self.arguments(parser)
+        return parser
+
+    def load(self) -> Action:
+        """What does the command."""
+        module, _, name = self.place.partition(":")
+        return cast("Action", getattr(importlib.import_module(f"pod.cli.{module}"), name))
+
+
+def _pod(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the pod's name; `pod ls` lists them")
+
+
+def _json(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _output(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("output")
+    group.add_argument("-p", "--print", action="store_true", help="no questions and no live display; for scripts")
+    group.add_argument(
+        "--output-format", choices=("text", "json", "stream-json"), default=None,
+        help="text: the final text. json: the whole result. stream-json: each event as a line, the result last",
+    )  # fmt: skip
+    group.add_argument("--json", action="store_true", help="the same as --output-format json")
+    group.add_argument("-o", "--output", metavar="FILE", help="write there what else goes to standard output")
+    group.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
+    group.add_argument("-v", "--verbose", action="store_true", help="more progress on standard error")
+
+
+def _limits(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("instead of what the manifest says")
+    group.add_argument("--model", metavar="PROVIDER:MODEL", help="another model")
+    group.add_argument("--profile", choices=("safe", "workspace-write", "read-only", "unattended"), help="another profile")
+    group.add_argument("--max-requests", type=int, metavar="N", help="requests to the model in this run")
+    group.add_argument("--max-cost", type=float, metavar="USD", help="US dollars of this run")
+    group.add_argument("--timeout", type=float, metavar="SECONDS", help="wall time of this run")
+    group.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated")
+
+
+def _backend(parser: ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="wait while another process writes to the pod")
+    parser.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
+
+
+def _run(parser: ArgumentParser) -> None:
+    parser.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
+    parser.add_argument("task", metavar="TASK", nargs="?", help="what to do; `-` reads it from standard input")
+    parser.add_argument("-C", "--cwd", metavar="DIR", help="the agent's working folder (default: this one)")
+    parser.add_argument("--name", metavar="NAME", help="the pod's name; an existing one goes on")
+    parser.add_argument(
+        "-c", "--continue", dest="continue_", action="store_true",
+        help="go on with the newest pod of this manifest in this working folder",
+    )  # fmt: skip
+    parser.add_argument("--ephemeral", action="store_true", help="keep nothing: the pod is gone at the end")
+    _limits(parser)
+    _output(parser)
+    _backend(parser)
+
+
+def _resume(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("task", metavar="INPUT", nargs="?", help="a new message; `-` reads it from standard input")
+    parser.add_argument("--manifest", metavar="MANIFEST", help="go on with another manifest; what changes is shown and recorded")
+    parser.add_argument("-C", "--cwd", metavar="DIR", help="another working folder")
+    _limits(parser)
+    _output(parser)
+    _backend(parser)
+
+
+def _send(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("text", metavar="TEXT", help="the message; `-` reads it from standard input")
+    parser.add_argument("--id", metavar="KEY", help="an idempotency key: the same one is taken once")
+
+
+def _answer(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("id", metavar="ID", nargs="?", help="the question's id; may be left out where one is open")
+    parser.add_argument("--resume", action="store_true", help="and go on with the run")
+    _output(parser)
+    _backend(parser)
+
+
+def _approve(parser: ArgumentParser) -> None:
+    _answer(parser)
+    parser.add_argument("--scope", choices=("once", "run"), help="this call alone, or all like it in this run")
+
+
+def _deny(parser: ArgumentParser) -> None:
+    _answer(parser)
+    parser.add_argument("--message", metavar="TEXT", default="", help="what the model is told")
+
+
+def _compact(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be done")
+    parser.add_argument("--focus", metavar="TEXT", help="what the summary should look at above all")
+    _output(parser)
+    _backend(parser)
+
+
+def _look(parser: ArgumentParser) -> None:
+    _pod(parser)
+    _json(parser)
+
+
+def _log(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until interrupted")
+    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only what came after this entry")
+    _json(parser)
+
+
+def _stop(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)")
+
+
+def _fork(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("new", metavar="NEW", help="the new pod's name")
+    parser.add_argument("--at", type=int, metavar="SEQ", help="the entry to fork behind (default: the last)")
+
+
+def _rewind(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument("--to", type=int, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers")
+
+
+def _gc(parser: ArgumentParser) -> None:
+    parser.add_argument("--older-than", metavar="AGE", help="only pods without activity for so long: 12h, 30d, 8w")
+    parser.add_argument("--force", action="store_true", help="do it; without this nothing is removed")
+
+
+def _manifest(parser: ArgumentParser) -> None:
+    from pod.cli.parser import Parser
+
+    inner = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser.inner)
+    new = inner.add_parser("new", help="write a commented manifest")
+    new.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output); an existing file is kept")
+    new.add_argument("--name", default="agent", help="the pod's name in it")
+    new.add_argument("--model", default="offline:surveyor", metavar="PROVIDER:MODEL")
+    for name, text in (("check", "validate it and prove its arithmetic, offline"), ("show", "each value with its source")):
+        one = inner.add_parser(name, help=text)
+        one.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
+        one.add_argument("-C", "--cwd", metavar="DIR", help="the working folder")
+        one.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+        if name == "show":
+            one.add_argument("--toml", action="store_true", help="as TOML")
+        one.add_argument("--json", action="store_true", help="print JSON")
+    inner.add_parser("schema", help="the JSON Schema, for editors")
+
+
+def _doctor(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", help="one pod (default: all)")
+    parser.add_argument("--repair", action="store_true", help="put damage aside and leave a valid state")
+    _json(parser)
+
+
+_ALL = (
+    Command("run", "run a task with a manifest", "run:run", 'pod run coder.toml "Fix the flaky test" --max-cost 5', _run),
+    Command("resume", "go on with a pod, with or without a new message", "run:resume", "pod resume fix-flaky", _resume),
+    Command("send", "leave a message for a pod; durable when it returns", "sending:send",
+            'pod send fix-flaky "Keep the public API"', _send),
+    Command("ls", "list pods", "listing:ls", "pod ls --json", _json),
+    Command("show", "one pod: state, figures, what waits", "showing:show", "pod show fix-flaky", _look),
+    Command("context", "what fills a pod's context, and its limits", "showing:context", "pod context fix-flaky", _look),
+    Command("compact", "compact a pod's context now", "compacting:compact",
+            'pod compact fix-flaky --focus "the failing tests"', _compact),
+    Command("inspect", "the session as a timeline with figures", "inspecting:inspect", "pod inspect fix-flaky", _look),
+    Command("log", "the events of a session", "logs:log", "pod log fix-flaky -f", _log),
+    Command("stop", "end a pod's run; it can be resumed", "sending:stop", "pod stop fix-flaky", _stop),
+    Command("interrupt", "end a pod's run at its next request", "sending:interrupt", "pod interrupt fix-flaky", _pod),
+    Command("approve", "answer a question with yes", "sending:approve", "pod approve fix-flaky --resume", _approve),
+    Command("deny", "answer a question with no", "sending:deny", 'pod deny fix-flaky --message "use the copy" --resume', _deny),
+    Command("fork", "a new pod from a point of another", "changing:fork", "pod fork fix-flaky other-way --at 120", _fork),
+    Command("rewind", "take a pod back to an earlier point", "changing:rewind", "pod rewind fix-flaky --to 120", _rewind),
+    Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear", "pod clear fix-flaky", _pod),
+    Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod),
+    Command("gc", "remove finished pods that nothing was done with for long", "changing:gc",
+            "pod gc --older-than 30d --force", _gc),
+    Command("manifest", "make, check and show manifests", "manifests:manifest", "pod manifest check coder.toml", _manifest),
+    Command("models", "known models, windows and prices", "catalog:models", "pod models --json", _json),
+    Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
+    Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor),
+)  # fmt: skip
+
+COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}
+"""All commands by name."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "run": ("run", "resume", "send", "stop", "interrupt", "approve", "deny"),
+    "look": ("ls", "show", "context", "inspect", "log"),
+    "change": ("compact", "fork", "rewind", "clear", "rm", "gc", "doctor"),
+    "set up": ("manifest", "models", "tools"),
+}
+"""The commands as the help lists them."""

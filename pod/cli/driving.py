@@ -1,0 +1,266 @@
+"""Drives one run from its start to its end on record: events out, questions asked, signals heard, the result told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from pod.cli.asking import ask
+from pod.cli.failing import complain, note
+from pod.cli.output import Output
+from pod.cli.progress import HEARTBEAT, Progress, Silent, progress_of
+from pod.cli.signals import Stopping, handled
+from pod.errors import PodBusy, PodError, UsageProblem
+from pod.events import CompactionProgress, Event, Result
+from pod.log.lines import now
+from pod.manifest import Loaded, Manifest
+from pod.pod import Pod
+from pod.result import RunResult
+from pod.stored import record_change
+
+WAIT_STEP = 0.5
+"""Seconds between two tries to become the writer of a busy pod."""
+
+
+@dataclass
+class Drive:
+    """One run. `task` of None goes on without new input."""
+
+    manifest: Manifest | Loaded
+    name: str | None
+    home: Path
+    cwd: Path
+    task: str | None
+    exists: bool = False
+    wait: bool = False
+    ephemeral: bool = False
+    changed: tuple[str, ...] = ()
+
+
+async def drive(job: Drive, output: Output) -> int:
+    """Runs to the end. Returns the exit code. Raises what the pod raises before its run began."""
+    stopping = Stopping()
+    progress = progress_of(output)
+    stopping.before_exit = progress.close
+    code = 130
+    async with handled(stopping):
+        try:
+            code = await _opened(job, output, progress, stopping)
+        finally:
+            progress.close()
+    return stopping.exit_code if stopping.name is not None and code == 130 else code
+
+
+async def _opened(job: Drive, output: Output, progress: Progress, stopping: Stopping) -> int:
+    while True:
+        pod = Pod.open(
+            job.manifest, name=job.name, cwd=job.cwd, home=job.home, headless=not output.ask,
+        )  # fmt: skip
+        try:
+            await pod.__aenter__()
+        except PodBusy as busy:
+            if not job.wait:
+                raise
+            progress.waiting(str(busy.owner.get("pid", "?")))
+            await anyio.sleep(WAIT_STEP)
+            continue
+        break
+    try:
+        return await _Driving(pod, job, output, progress, stopping).run()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await pod.__aexit__(None, None, None)
+
+
+class _Driving:
+    """An open pod and everything around its run."""
+
+    def __init__(self, pod: Pod, job: Drive, output: Output, progress: Progress, stopping: Stopping) -> None:
+        self.pod, self.job, self.output, self.progress, self.stopping = pod, job, output, progress, stopping
+        self._compaction: str | None = None
+        self._began = self._spoke = 0.0
+        self._stage = ""
+
+    async def run(self) -> int:
+        session = self.pod.running.session
+        _take_signals(session.folder.path / "lock", session.folder.owner())
+        if self.job.changed:
+            record_change(session, self.pod.manifest, self.job.changed)
+            await session.sync()
+        self.progress.begin(self.pod.init_event(), fresh=not self.job.exists)
+        await self._emit(self.pod.init_event())
+        try:
+            result = await self._to_the_end()
+        except PodError as error:
+            result = self._failed(error)
+            await self._tell(result)
+            raise
+        return await self._tell(result)
+
+    async def _to_the_end(self) -> RunResult:
+        """Stretch after stretch while a human answers on this terminal."""
+        text = self.job.task
+        if text is None:
+            await self.pod.running.drain()
+            if not self.pod.state.unanswered:
+                raise UsageProblem(
+                    f"pod {self.pod.name!r} has nothing to go on with: its last run finished. "
+                    f"Give it a new message: pod resume {self.pod.name} \"...\""
+                )
+        if self.output.ask and text is None and self.pod.approvals and not await self._ask():
+            return await self._stretch(None)
+        while True:
+            result = await self._stretch(text)
+            if result.status != "paused" or not self.output.ask or self.stopping.name is not None:
+                return result
+            if not await self._ask():
+                return result
+            text = None
+
+    async def _stretch(self, text: str | None) -> RunResult:
+        async with anyio.create_task_group() as group, self.pod.start(text) as run:
+
+            async def end() -> None:
+                self.pod.running.stopped_by = self.stopping.name or ""
+                await run.interrupt("now")
+
+            self.stopping.end = end
+            group.start_soon(self._heartbeat)
+            async for event in run:
+                await self._event(event)
+            group.cancel_scope.cancel()
+        self.stopping.end = None
+        return run.result
+
+    async def _ask(self) -> bool:
+        """Asks about all that is open. False where nobody answers (end of input, a signal)."""
+        self.progress.pause()
+        try:
+            return await ask(self.pod, self.stopping)
+        finally:
+            self.progress.go_on()
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    async def _event(self, event: Event) -> None:
+        self._follow(event)
+        self.progress.event(event)
+        await self._emit(event)
+
+    async def _emit(self, event: Event) -> None:
+        if self.output.format == "stream-json":
+            await anyio.to_thread.run_sync(self.output.json, event.model_dump_json(), abandon_on_cancel=True)
+
+    def _follow(self, event: Event) -> None:
+        self._spoke = anyio.current_time()
+        match event.type:
+            case "compaction.started":
+                self._compaction, self._began, self._stage = event.compaction, self._spoke, "started"
+            case "compaction.rung":
+                self._stage = f"{event.rung} {event.state}"
+            case "compaction.progress":
+                self._stage = event.stage
+            case "compaction.completed" | "compaction.failed":
+                self._compaction = None
+            case _:
+                pass
+
+    async def _heartbeat(self) -> None:
+        """A sign of life while a compaction is silent, at least every 15 s (case B150)."""
+        while True:
+            await anyio.sleep(1.0)
+            self.progress.tick()
+            at = anyio.current_time()
+            if self._compaction is None or at - self._spoke < HEARTBEAT:
+                continue
+            await self._event(
+                CompactionProgress(
+                    seq=self.pod.state.last_seq, at=now(), compaction=self._compaction, stage=self._stage,
+                    figures={"elapsed": round(at - self._began, 1)},
+                )
+            )  # fmt: skip
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    async def _tell(self, result: RunResult) -> int:
+        if self.job.ephemeral:
+            result = result.model_copy(update={"resumable": False})
+        self.progress.close()
+        form = self.output.format
+        seq = self.pod.state.last_seq
+        write: Callable[[str], None] = self.output.json
+        if form == "stream-json":
+            last = Result(seq=seq, at=now(), result=result.model_dump(mode="json"))
+            await anyio.to_thread.run_sync(write, last.model_dump_json(), abandon_on_cancel=True)
+        elif form == "json":
+            await anyio.to_thread.run_sync(write, result.model_dump_json(), abandon_on_cancel=True)
+        elif result.text is not None:
+            await anyio.to_thread.run_sync(self.output.text, result.text, abandon_on_cancel=True)
+        _conclude(result, self.pod, self.output, ephemeral=self.job.ephemeral, quiet=isinstance(self.progress, Silent))
+        return result.exit_code
+
+    def _failed(self, error: PodError) -> RunResult:
+        """The result of a run that the store ended: what a reader of the stream still needs to know."""
+        state = self.pod.state
+        return RunResult(
+            pod=self.pod.name, session=state.start.session, segment=state.start.segment, run=state.run, status="failed",
+            error=str(error), error_kind=type(error).__name__, why_runtime_stopped=type(error).__name__,
+            exit_code=error.exit_code,
+        )  # fmt: skip
+
+
+def _conclude(result: RunResult, pod: Pod, output: Output, *, ephemeral: bool, quiet: bool) -> None:
+    """The last lines on standard error: how it ended, what it took, and how it goes on."""
+    from pod.cli.progress import summary
+
+    again = "" if ephemeral else f" `pod resume {result.pod}` goes on."
+    match result.status:
+        case "finished":
+            if not quiet:
+                note(f"pod {result.pod}: finished: {summary(result)}")
+            return
+        case "paused":
+            note(f"pod {result.pod}: waiting for a human: {summary(result)}")
+            for asked in pod.approvals:
+                _way_out(result.pod, asked)
+        case "limit":
+            note(f"pod {result.pod}: a limit ended the run: {result.error}; {summary(result)}.{again}")
+        case "cancelled":
+            given = " The message was given back: nothing had come of it." if result.withdrawn else ""
+            note(f"pod {result.pod}: stopped ({result.why_runtime_stopped}): {summary(result)}.{given or again}")
+        case "yielded":
+            note(f"pod {result.pod}: {result.why_runtime_stopped}: {summary(result)}.{again}")
+        case "failed":
+            if result.error_kind not in {"StoreError", "LogDamaged", "UsageProblem"}:
+                complain(f"the run failed ({result.error_kind}): {result.error}")
+                note(f"pod {result.pod}: failed: {summary(result)}.{again}")
+
+
+def _way_out(name: str, asked: Any) -> None:
+    from pod.cli.text import clean, one_line
+
+    note(f"  {one_line(asked.tool, 40)}: {one_line(asked.summary, 300)}")
+    for line in clean(asked.diff or "").splitlines()[:40]:
+        note(f"    {line}")
+    note(f"    pod approve {name} {asked.id} --resume     or: pod deny {name} {asked.id} --resume")
+
+
+def _take_signals(lock: Path, owner: dict[str, Any]) -> None:
+    """Notes in the lock that its holder ends its run at SIGINT, so that `pod stop` may send it one."""
+    import json
+    import os
+
+    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        data = json.dumps({**owner, "stops_at": "SIGINT"}).encode()
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, data, 0)
+    finally:
+        os.close(fd)
+
+

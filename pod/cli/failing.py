@@ -1,0 +1,90 @@
+"""What went wrong, in one line with the way out, and the exit code. A traceback goes to a file, never to the terminal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from pod.cli.text import clean
+
+_EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
+                        errno.EISDIR, errno.ENAMETOOLONG})  # fmt: skip
+"""Errors of files that need no traceback: the path and the reason say it all."""
+
+
+def unwrapped(error: BaseException) -> BaseException:
+    """The one error inside groups of one: task groups wrap what leaves them."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def report(error: BaseException) -> int:
+    """Prints what a user needs to know of an error; the exit code."""
+    error = unwrapped(error)
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    code = expected(error)
+    if code is not None:
+        complain(str(error))
+        return code
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _EXPLAINED:
+        complain(f"{error.filename}: {error.strerror}")
+        return 1
+    where = _keep_traceback(error)
+    complain(f"unexpected {type(error).__name__}: {error}{f'; the traceback is in {where}' if where else ''}")
+    return 1
+
+
+def expected(error: BaseException) -> int | None:
+    """The exit code of an error that the runtime raises on purpose; None for all others."""
+    from pod.errors import PodError
+
+    if isinstance(error, PodError):
+        return error.exit_code
+    if "pod.manifest.errors" in sys.modules:
+        from pod.manifest.errors import ManifestError
+
+        if isinstance(error, ManifestError):
+            return error.exit_code
+    if "worker.errors" in sys.modules:
+        from worker.errors import ConfigError
+
+        if isinstance(error, ConfigError):
+            return 2
+    return None
+
+
+def complain(text: str) -> None:
+    """`pod: error: ...` on standard error; each line of a text with several."""
+    for line in clean(text).splitlines() or [""]:
+        note(f"pod: error: {line}" if not line.startswith(" ") else f"pod:   {line}")
+
+
+def note(text: str) -> None:
+    """A line on standard error; a standard error that is gone is no reason to stop."""
+    try:
+        print(text, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        return
+
+
+def _keep_traceback(error: BaseException) -> Path | None:
+    from pod.log.folder import default_home
+
+    try:
+        folder = default_home() / "crash"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return None
+    return path

@@ -1,0 +1,95 @@
+"""The command line's entrance: finds the command, loads only that one, and turns what goes wrong into one line and an exit code.
+
+Nothing heavy is imported here: `pod --help` costs little more than the interpreter's own start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pod.cli.commands import COMMANDS, GROUPS, Command
+
+BROKEN_PIPE = 141
+"""Exit code after the reader of standard output went away: that of a program that SIGPIPE ended."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code. Never raises for what a user can get wrong."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _leave_stdout()
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 1
+    except BaseException as error:
+        from pod.cli.failing import report
+
+        return report(error)
+    return code
+
+
+def _leave_stdout() -> None:
+    """Nothing more can be written; the interpreter's own flush at the end must not complain either."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # stays open to the end of the process
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments:
+        print(_help(), file=sys.stderr)
+        return 2
+    name = arguments[0]
+    if name in {"-h", "--help", "help"}:
+        print(_help())
+        return 0
+    if name in {"-V", "--version"}:
+        from importlib.metadata import version
+
+        print(f"pod {version('pod-runtime')}")
+        return 0
+    command = COMMANDS.get(name)
+    if command is None:
+        return _unknown(name)
+    return command.load()(_parsed(command, arguments[1:]))
+
+
+def _parsed(command: Command, arguments: list[str]) -> Any:
+    parser = command.parser()
+    if command.name == "manifest":
+        return parser.parse_args(arguments)
+    return parser.parse_intermixed_args(arguments)  # options may stand between a manifest and its task
+
+
+def _unknown(name: str) -> int:
+    import difflib
+
+    near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+    what = "option" if name.startswith("-") else "command"
+    hint = f"did you mean {near[0]!r}?" if near else "`pod --help` lists the commands"
+    print(f"pod: error: unknown {what} {name!r}; {hint}", file=sys.stderr)
+    return 2
+
+
+def _help() -> str:
+    lines = ["usage: pod COMMAND ...", "", "Runs autonomous agents for hours or days and never loses its place."]
+    for title, names in GROUPS.items():
+        lines += ["", f"{title}:"]
+        lines += [f"  {name:<10} {COMMANDS[name].summary}" for name in names]
+    lines += ["", "`pod COMMAND --help` says more, with an example.", "", "example:"]
+    return "\n".join([*lines, '  pod run offline-survey "Survey this folder and write SURVEY.md" -C some/folder'])

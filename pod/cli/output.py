@@ -1,0 +1,127 @@
+"""Standard output, kept for the result alone: what else prints there goes to standard error (case B126).
+
+Text for people is shown without control characters that came from outside (case B095) and with replacements for what the console
+can't show (case B147). JSON is always UTF-8, one value a line, each line written whole with its newline (case B127).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TextIO, TypeAlias, cast
+
+from pod.cli.text import clean, safe_json
+
+Format: TypeAlias = Literal["text", "json", "stream-json"]
+
+
+class Output:
+    """Where a result goes, and as what. `live` says whether progress may be drawn, `ask` whether a human can be asked."""
+
+    def __init__(self, form: Format, stream: TextIO, *, printing: bool, quiet: bool, verbose: bool) -> None:
+        self.format: Format = form
+        self.quiet = quiet
+        self.verbose = verbose
+        terminal = _is_terminal(sys.stderr) and not printing
+        self.live = terminal and not quiet and os.environ.get("TERM") not in {None, "", "dumb"}
+        self.ask = terminal and _is_terminal(sys.stdin)
+        self._stream = stream
+
+    def text(self, text: str) -> None:
+        """A text for people, with a newline at its end. Raises `BrokenPipeError`."""
+        shown = clean(text)
+        self._stream.write(_showable(shown if shown.endswith("\n") else shown + "\n", self._stream))
+        self._stream.flush()
+
+    def json(self, text: str) -> None:
+        """One JSON value as one line. Blocks while the reader is slow. Raises `BrokenPipeError`."""
+        line = safe_json(text) + "\n"
+        buffer = cast("BinaryIO | None", getattr(self._stream, "buffer", None))
+        if buffer is None:
+            self._stream.write(line)
+        else:
+            self._stream.flush()
+            buffer.write(line.encode("utf-8", "replace"))
+        self._stream.flush()
+
+
+@contextmanager
+def output_of(args: Any) -> Iterator[Output]:
+    """The output that the flags ask for; while it is open, nothing else can reach standard output."""
+    form: Format = "json" if args.json else args.output_format or "text"
+    printing, quiet, verbose = bool(args.print), bool(args.quiet), bool(args.verbose)
+    with _only_ours() as stream:
+        if not args.output:
+            yield Output(form, stream, printing=printing, quiet=quiet, verbose=verbose)
+            return
+        with Path(args.output).open("w", encoding="utf-8", errors="replace", newline="\n") as file:
+            yield Output(form, file, printing=printing, quiet=quiet, verbose=verbose)
+
+
+@contextmanager
+def _only_ours() -> Iterator[TextIO]:
+    """Standard output for our own use: `print` in a tool, and children that inherit the descriptor, reach standard error."""
+    ours, real = sys.stdout, sys.stdout is sys.__stdout__
+    if not real:
+        sys.stdout = sys.stderr
+        try:
+            yield ours
+        finally:
+            sys.stdout = ours
+        return
+    ours.flush()
+    number = ours.fileno()
+    kept = os.dup(number)
+    os.dup2(sys.stderr.fileno(), number)
+    stream = io.TextIOWrapper(os.fdopen(kept, "wb"), encoding=ours.encoding, errors="replace", newline="\n")
+    sys.stdout = sys.stderr
+    try:
+        yield stream
+    finally:
+        sys.stdout = ours
+        os.dup2(kept, number)
+        _close(stream)
+
+
+def _close(stream: TextIO) -> None:
+    try:
+        stream.close()
+    except OSError:
+        return  # the reader is gone; what was to be said of that has been said by the write that failed
+
+
+def _showable(text: str, stream: TextIO) -> str:
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding, "replace")
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:
+        return False
+
+
+def show(text: str) -> None:
+    """Prints text for people on standard output."""
+    shown = clean(text)
+    sys.stdout.write(_showable(shown if shown.endswith("\n") else shown + "\n", sys.stdout))
+    sys.stdout.flush()
+
+
+def show_json(value: Any) -> None:
+    """Prints a JSON value, indented, in UTF-8."""
+    import json
+
+    text = safe_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n"
+    buffer = cast("BinaryIO | None", getattr(sys.stdout, "buffer", None))
+    if buffer is None:
+        sys.stdout.write(text)
+    else:
+        sys.stdout.flush()
+        buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.flush()

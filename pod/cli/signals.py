@@ -1,0 +1,53 @@
+"""SIGINT and SIGTERM during a run: the first ends it durably, the second forces the exit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+
+from pod.cli.failing import note
+
+
+@dataclass
+class Stopping:
+    """What a signal asked for. `name` is None as long as none came; `end` ends what is under way now."""
+
+    name: str | None = None
+    end: Callable[[], Awaitable[object]] | None = None
+    before_exit: Callable[[], None] | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """128 and the signal's number."""
+        return 128 + int(signal.Signals[self.name or "SIGINT"])
+
+
+@asynccontextmanager
+async def handled(stopping: Stopping) -> AsyncIterator[anyio.CancelScope]:
+    """While it is open, signals go to `stopping`. Where it has no `end`, the block itself is cancelled (the scope says so)."""
+    with anyio.CancelScope() as scope, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                async for number in received:
+                    if stopping.name is not None:
+                        if stopping.before_exit is not None:
+                            stopping.before_exit()
+                        os._exit(128 + int(number))
+                    stopping.name = signal.Signals(number).name
+                    note(f"pod: {stopping.name}: ending the run; its state is kept. Once more forces the exit.")
+                    if stopping.end is None:
+                        scope.cancel()
+                    else:
+                        group.start_soon(stopping.end)
+
+            group.start_soon(watch)
+            try:
+                yield scope
+            finally:
+                group.cancel_scope.cancel()

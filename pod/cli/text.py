@@ -1,0 +1,79 @@
+"""Text for people: no control byte that came from outside, short lines, figures as one reads them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+_SEQUENCE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_BEYOND_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: str) -> str:
+    """`text` without control characters but line breaks and tabs, and without marks that turn its direction (case B095)."""
+    text = text.replace("\r\n", "\n")
+    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+
+
+def one_line(text: str, width: int = 160) -> str:
+    """`text` on one line, at most `width` characters."""
+    short = " ".join(clean(text[: width * 8]).split())
+    return short if len(short) <= width else short[: max(width - 3, 0)] + "..."
+
+
+def safe_json(text: str) -> str:
+    """JSON text whose strings hold no control character that a terminal might follow: JSON itself escapes only those below space."""
+    return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def money(value: float | None) -> str:
+    """US dollars: `$0.0123`, or `cost unknown`."""
+    if value is None:
+        return "cost unknown"
+    return f"${value:.4f}" if value < 1 else f"${value:.2f}"
+
+
+def span(seconds: float) -> str:
+    """A time span: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0):.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86_400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+
+
+def age(at: str, now: float | None = None) -> str:
+    """How long ago an entry's time was; times carry UTC, so the local zone does not matter (case B143)."""
+    try:
+        moment = datetime.fromisoformat(at)
+    except ValueError:
+        return "-"
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    then = now if now is not None else datetime.now(UTC).timestamp()
+    return span(max(then - moment.timestamp(), 0)) + " ago"
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent."""
+    return f"{100 * part / whole:.0f} %" if whole else "-"
+
+
+def table(rows: list[tuple[str, ...]], heads: tuple[str, ...]) -> str:
+    """Rows in columns, the last one ragged."""
+    clean_rows = [tuple(one_line(cell, 200) for cell in row) for row in rows]
+    widths = [max(len(row[i]) for row in (heads, *clean_rows)) for i in range(len(heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *clean_rows)]
+    return "\n".join(lines)
+
+
+def figures(rows: list[tuple[str, str]]) -> str:
+    """Names and values in two columns."""
+    width = max((len(name) for name, _ in rows), default=0)
+    return "\n".join(f"{name + ':':<{width + 1}}  {value}".rstrip() if name else value for name, value in rows)

@@ -1,0 +1,398 @@
+"""Looking a pod over, and putting damage aside.
+
+`examine` only reads. `repair` moves damaged bytes to the pod's `quarantine` folder, offset and hash in the file's
+name, and writes the log again without them: in their place stands a `repaired` entry with the first of the numbers
+that were lost (see `pod.log.segment`), or, where no number was lost, one at the end of the active log. What stood
+before the damage keeps its bytes, what stood behind it keeps its numbers. Calls whose results were lost are closed
+when the log is loaded (`worker.history`). Both can be done again: nothing more happens.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pod.errors import LogDamaged, NewerFormat, UsageProblem
+from pod.log import entries as e
+from pod.log.faults import Fault, Survey, survey
+from pod.log.files import Files
+from pod.log.findings import Code, Finding, PodReport, Quarantined, Repair, Report, SegmentReport, Severity
+from pod.log.folder import RESERVED, PodFolder, Pointer, check_name, pod_names
+from pod.log.lines import now, render
+from pod.log.segment import CHUNK, SegmentWriter, entries, hash_range
+from worker.ids import uuid7
+
+STALE_AFTER = 3_600.0
+"""Seconds after which a temporary file in the inbox is left over; the writer's own are, once the lock is free.
+"""
+
+MODES = 50
+"""Findings about file modes that are given one by one."""
+
+
+# -- examining ----------------------------------------------------------------------------------------------------
+
+
+def examine(home: Path, name: str | None = None) -> Report:
+    """Looks over one pod, or all of a home.
+
+    Reads only; takes no lock. Raises `UsageProblem` for a name that can't be one.
+    """
+    names = [check_name(name)] if name is not None else _all_names(home)
+    return Report(home=home, pods=tuple(_examine(PodFolder(home, n)) for n in names))
+
+
+def _all_names(home: Path) -> list[str]:
+    """Pods, and folders that hold logs without a pointer."""
+    found = set(pod_names(home))
+    for log in (home / "pods").glob("**/*.jsonl"):
+        parts = log.parent.relative_to(home / "pods").parts
+        if parts and RESERVED.isdisjoint(parts):
+            found.add("/".join(parts))
+    return sorted(found)
+
+
+def _examine(folder: PodFolder) -> PodReport:
+    findings: list[Finding] = []
+    busy = folder.is_busy()
+    try:
+        pointer = folder.pointer()
+    except (UsageProblem, NewerFormat) as error:
+        code: Code = "newer_format" if isinstance(error, NewerFormat) else "pointer"
+        findings.append(Finding(code=code, severity="error", path=folder.pointer_path, text=str(error)))
+        findings += _surroundings(folder, busy)
+        return PodReport(name=folder.name, path=folder.path, busy=busy, findings=tuple(findings))
+    segments = _segments(folder, pointer, findings, busy)
+    findings += _blobs(folder, [s.id for s in segments if s.state != "orphan"])
+    findings += _surroundings(folder, busy)
+    return PodReport(
+        name=folder.name, path=folder.path, session=pointer.session, segment=pointer.segment, busy=busy,
+        owner=folder.owner() if busy else {}, segments=tuple(segments), findings=tuple(findings),
+    )  # fmt: skip
+
+
+def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy: bool) -> list[SegmentReport]:
+    reports: list[SegmentReport] = []
+    line = _lineage(folder, pointer)
+    if not line:
+        text = f"the active segment {pointer.segment} is missing; nothing can replay this session"
+        path = folder.segment_path(pointer.segment)
+        findings.append(Finding(code="segment_missing", severity="error", path=path, text=text))
+    after: int | None = None
+    for label in line:
+        path, active = folder.segment_path(label), label == pointer.segment
+        try:
+            found = survey(path)
+        except NewerFormat as error:
+            findings.append(Finding(code="newer_format", severity="error", path=path, text=str(error)))
+            break
+        findings += _faults(path, found, active=active, busy=busy)
+        if after is not None and found.next_seq < after and not found.torn:
+            text = f"entries {found.next_seq} to {after - 1} are missing at the end of this segment"
+            findings.append(Finding(code="entries_missing", severity="warning", path=path, text=text))
+        after = found.first_seq if found.start is not None and found.start.lineage.kind_ != "rewound_from" else None
+        reports.append(_segment_report(path, found, "active" if active else "earlier"))
+    for path in sorted(folder.path.glob("*.jsonl")):
+        label = path.name.removesuffix(".jsonl")
+        if label.split(".compact-")[0] in line:
+            continue
+        text = "no pointer or lineage that reads refers to this log; it is kept, and nothing is resumed from it"
+        findings.append(Finding(code="orphan_segment", severity="note", path=path, text=text))
+        try:
+            reports.append(_segment_report(path, survey(path), "orphan"))
+        except NewerFormat as error:
+            findings.append(Finding(code="newer_format", severity="note", path=path, text=str(error)))
+    return reports
+
+
+def _segment_report(path: Path, found: Survey, state: Literal["active", "earlier", "orphan"]) -> SegmentReport:
+    return SegmentReport(
+        id=path.name.removesuffix(".jsonl"),
+        state=state,
+        entries=found.entries,
+        bytes=found.size,
+        whole=not found.faults,
+    )
+
+
+def _faults(path: Path, found: Survey, *, active: bool, busy: bool) -> Iterator[Finding]:
+    if found.start is None:
+        text = (
+            "the first entry, from which this segment starts, is lost: it cannot be replayed, and nothing before it is "
+            "known. Its other entries stay readable; begin a new pod to go on with the work"
+        )
+        yield Finding(
+            code="beginning_lost", severity="error" if active else "warning", path=path, text=text, line=1, offset=0
+        )
+    for fault in found.faults:
+        if fault.torn and active:
+            text = f"a torn tail: {fault.length} bytes ({fault.reason})"
+            text += "; the writer may be writing it" if busy else "; the next run cuts it off and records that"
+            severity: Severity = "note" if busy else "warning"
+            code: Code = "torn_tail"
+        else:
+            lost = f"; {fault.numbers} entries are lost" if fault.numbers else ""
+            text, code = f"{fault.length} damaged bytes ({fault.reason}){lost}", "damage"
+            severity = "error" if active else "warning"
+        yield Finding(
+            code=code, severity=severity, path=path, text=text, line=fault.line, offset=fault.offset,
+            length=fault.length, repairable=found.start is not None or not active,
+        )  # fmt: skip
+
+
+def _lineage(folder: PodFolder, pointer: Pointer) -> list[str]:
+    """All segments that the active one descends from, as far as their files are here, newest first, floors or not."""
+    found: list[str] = []
+    label: str | None = pointer.segment
+    while label is not None and label not in found and folder.segment_path(label).is_file():
+        found.append(label)
+        start = first_entry(folder.segment_path(label))
+        label = start.lineage.segment if start is not None else None
+    return found
+
+
+def first_entry(path: Path) -> e.SegmentStarted | None:
+    """What a segment starts from; None where it does not read."""
+    try:
+        line = next(entries(path), None)
+        record = e.record_of(line, path) if line is not None else None
+    except (LogDamaged, NewerFormat):
+        return None
+    return record if isinstance(record, e.SegmentStarted) else None
+
+
+def _blobs(folder: PodFolder, segments: Sequence[str]) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for label in segments:
+        start = first_entry(folder.segment_path(label))
+        for use, digest in start.blobs.items() if start is not None else ():
+            if digest in seen:
+                continue
+            seen.add(digest)
+            path = folder.path / "blobs" / digest
+            if not path.is_file():
+                text = f"the {use} of segment {label} is missing"
+                yield Finding(code="blob_missing", severity="error", path=path, text=text)
+            elif hash_range(path, 0, path.stat().st_size) != digest:
+                text = f"the {use} of segment {label} was altered: its hash is not its name"
+                yield Finding(code="blob_altered", severity="error", path=path, text=text)
+
+
+def _surroundings(folder: PodFolder, busy: bool) -> Iterator[Finding]:
+    """Left-over temporary files, and modes wider than 0700 and 0600."""
+    wide = 0
+    for path in _files(folder.path):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if _is_temporary(path) and _is_stale(path, status.st_mtime, writer_gone=not busy, folder=folder):
+            text = "a temporary file that a killed process left; nothing reads it"
+            yield Finding(code="stale_temporary", severity="note", path=path, text=text, repairable=True)
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & 0o077 and not stat.S_ISLNK(status.st_mode):
+            wide += 1
+            if wide <= MODES:
+                text = f"mode {mode:04o}: others than its owner may use it; it is left as it is"
+                yield Finding(code="mode", severity="warning", path=path, text=text)
+    if wide > MODES:
+        text = f"{wide - MODES} more files and folders have a mode wider than 0600 or 0700"
+        yield Finding(code="mode", severity="warning", path=folder.path, text=text)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """The pod's folder and what is in it; not the pods of a group below it."""
+    if not root.is_dir():
+        return
+    yield root
+    for parent, folders, names in os.walk(root):
+        here = Path(parent)
+        folders[:] = [f for f in folders if not (here / f / "pod.json").exists()]
+        yield from (here / n for n in sorted((*folders, *names)))
+
+
+def _is_temporary(path: Path) -> bool:
+    return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def _is_stale(path: Path, changed: float, *, writer_gone: bool, folder: PodFolder) -> bool:
+    by_writer = path.parent != folder.inbox
+    return (by_writer and writer_gone) or time.time() - changed > STALE_AFTER
+
+
+# -- repairing ----------------------------------------------------------------------------------------------------
+
+
+def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
+    """Puts damage aside and removes left-over temporary files; modes, orphans and blobs are left.
+
+    Raises `PodNotFound`, `PodBusy`, `NewerFormat`, `OSError`. Interrupted at any point, the pod is as it was or
+    repaired, and what was damaged is in its place or in quarantine; doing it again completes it.
+    """
+    folder = PodFolder(home, check_name(name), files or Files())
+    folder.pointer()
+    folder.lock()
+    try:
+        pointer = folder.pointer()
+        line = _lineage(folder, pointer)
+        done: list[Quarantined] = []
+        after: int | None = None
+        for label in line:
+            found = survey(folder.segment_path(label))
+            if found.faults and (found.start is not None or label != pointer.segment):
+                done += _repair_segment(folder, label, found, pointer.segment, after)
+            after = found.first_seq if found.start is not None else None
+        removed: list[Path] = []
+        for path in [p for p in _files(folder.path) if _is_temporary(p)]:
+            if _is_stale(path, path.lstat().st_mtime, writer_gone=True, folder=folder):
+                folder.files.unlink(path)
+                removed.append(path)
+    finally:
+        folder.unlock()
+    return Repair(quarantined=tuple(done), removed=tuple(removed), after=_examine(folder))
+
+
+def _repair_segment(
+    folder: PodFolder, label: str, found: Survey, active: str, after: int | None
+) -> Iterator[Quarantined]:
+    """Quarantines the faults of one segment, then writes it anew.
+
+    `after` is the first number of the segment that follows.
+    """
+    path = folder.segment_path(label)
+    inserts: dict[int, e.Repaired] = {}
+    numbers: dict[int, int] = {}
+    elsewhere: list[e.Repaired] = []
+    for fault in found.faults:
+        lost = _lost(fault, label == active, after)
+        record = _put_aside(folder, label, fault, lost)
+        if lost:
+            inserts[fault.offset], numbers[fault.offset] = record, fault.first
+        else:
+            # Its text stays out: the active segment may stand behind a floor that this one is before.
+            elsewhere.append(record.model_copy(update={"segment": label, "text": "", "numbers": 1}))
+        yield Quarantined(segment=label, offset=fault.offset, length=fault.length, numbers=lost, kept_as=record.kept_as)
+    appended: list[bytes] = []
+    if label == active:
+        seq = _next_seq(found, inserts, numbers)
+        for record in elsewhere:
+            appended.append(_line(seq, record))
+            seq += 1
+    elif elsewhere:
+        _record(folder, active, elsewhere)
+    pieces = ((f, _line(numbers[f.offset], inserts[f.offset]) if f.offset in inserts else b"") for f in found.faults)
+    _rewrite(folder.files, path, found.size, pieces, appended)
+
+
+def _lost(fault: Fault, active: bool, after: int | None) -> int:
+    """How many numbers the `repaired` entry in the fault's place stands for; 0 where no number is free for one."""
+    if not fault.torn:
+        return fault.numbers
+    if active:
+        return max(fault.numbers, 1)
+    return max(after - fault.first, 0) if after is not None else fault.numbers
+
+
+def _next_seq(found: Survey, inserts: dict[int, e.Repaired], numbers: dict[int, int]) -> int:
+    ends = [numbers[offset] + record.numbers for offset, record in inserts.items()]
+    return max([found.next_seq, *ends])
+
+
+def _put_aside(folder: PodFolder, label: str, fault: Fault, lost: int) -> e.Repaired:
+    path = folder.segment_path(label)
+    digest = hash_range(path, fault.offset, fault.length)
+    kept: str | None = None
+    text = ""
+    if fault.length:
+        kept = f"{label}.{fault.offset}.{digest[:12]}.bad"
+        target = folder.path / "quarantine" / kept
+        with path.open("rb") as source:
+            source.seek(fault.offset)
+            text = source.read(min(fault.length, 400)).decode(errors="replace")
+        if not target.exists():
+            folder.files.make_folder(target.parent)
+            _write(folder.files, target, lambda put: _copy(path, fault.offset, fault.length, put))
+    return e.Repaired(
+        offset=fault.offset,
+        length=fault.length,
+        sha256=digest,
+        reason=fault.reason,
+        text=text,
+        numbers=max(lost, 1),
+        kept_as=kept,
+    )
+
+
+def _record(folder: PodFolder, active: str, records: Sequence[e.Repaired]) -> None:
+    """Puts on record in the active log what is done to an earlier one, before it is done."""
+    path = folder.segment_path(active)
+    known: set[tuple[str | None, int, str]] = set()
+    for line in entries(path):
+        if line.kind == "repaired" and isinstance(record := e.record_of(line, path), e.Repaired):
+            known.add((record.segment, record.offset, record.sha256))
+    writer, _, _ = SegmentWriter.open(path, folder.files)
+    try:
+        for record in records:
+            if (record.segment, record.offset, record.sha256) not in known:
+                writer.write(record.kind, e.body_of(record))
+        writer.sync_now()
+    finally:
+        writer.close()
+
+
+def _line(seq: int, record: e.Repaired) -> bytes:
+    return render(seq, record.kind, e.body_of(record), now())[1]
+
+
+def _rewrite(
+    files: Files, path: Path, size: int, pieces: Iterator[tuple[Fault, bytes]], appended: Sequence[bytes]
+) -> None:
+    def content(put: Callable[[bytes], None]) -> None:
+        at = 0
+        for fault, instead in pieces:
+            _copy(path, at, fault.offset - at, put)
+            put(instead)
+            at = fault.offset + fault.length
+        _copy(path, at, size - at, put)
+        if appended and size > at and not _ends_with_newline(path, size):
+            put(b"\n")
+        for line in appended:
+            put(line)
+
+    _write(files, path, content, mode=stat.S_IMODE(path.stat().st_mode))
+
+
+def _ends_with_newline(path: Path, size: int) -> bool:
+    with path.open("rb") as file:
+        file.seek(size - 1)
+        return file.read(1) == b"\n"
+
+
+def _copy(path: Path, offset: int, length: int, put: Callable[[bytes], None]) -> None:
+    with path.open("rb") as file:
+        file.seek(offset)
+        while length > 0 and (chunk := file.read(min(length, CHUNK))):
+            put(chunk)
+            length -= len(chunk)
+
+
+def _write(files: Files, path: Path, content: Callable[[Callable[[bytes], None]], None], mode: int = 0o600) -> None:
+    """`Files.put` for what is too large to hold; a mode that the operator widened stays."""
+    temporary = path.with_name(f".{path.name}.{uuid7()}.tmp")
+    fd = files.open_append(temporary, create=True)
+    try:
+        try:
+            os.fchmod(fd, mode)
+            content(lambda data: files.write(fd, data) if data else None)
+            files.sync(fd)
+        finally:
+            files.close(fd)
+        files.rename(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    files.sync_folder(path.parent)

@@ -1,0 +1,97 @@
+"""What the doctor reports: findings, the state of segments and pods, and what a repair did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Code: TypeAlias = Literal[
+    "pointer", "segment_missing", "damage", "torn_tail", "beginning_lost", "entries_missing", "newer_format",
+    "orphan_segment", "stale_temporary", "blob_missing", "blob_altered", "mode",
+]  # fmt: skip
+Severity: TypeAlias = Literal["error", "warning", "note"]
+
+
+class Finding(BaseModel):
+    """One thing that is not as it should be. `line` (1-based), `offset` and `length` (bytes) where it is in a log."""
+
+    model_config = ConfigDict(frozen=True)
+
+    code: Code
+    severity: Severity
+    path: Path
+    text: str
+    line: int | None = None
+    offset: int | None = None
+    length: int | None = None
+    repairable: bool = False
+
+
+class SegmentReport(BaseModel):
+    """A segment's log: whole entries, bytes, and how it belongs to the session."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    state: Literal["active", "earlier", "orphan"]
+    entries: int
+    bytes: int
+    whole: bool
+
+
+class PodReport(BaseModel):
+    """What was found in one pod. `owner` is what the writer wrote of itself, where one is alive."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    path: Path
+    session: str = ""
+    segment: str = ""
+    busy: bool = False
+    owner: dict[str, Any] = Field(default_factory=dict[str, Any])
+    segments: tuple[SegmentReport, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run can open it: no error."""
+        return all(f.severity != "error" for f in self.findings)
+
+
+class Report(BaseModel):
+    """What was found in one pod or in all pods of a home."""
+
+    model_config = ConfigDict(frozen=True)
+
+    home: Path
+    pods: tuple[PodReport, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all pods can be opened."""
+        return all(pod.ok for pod in self.pods)
+
+
+class Quarantined(BaseModel):
+    """Bytes put aside: where they stood, how many entries were lost with them, and the file that has them now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    segment: str
+    offset: int
+    length: int
+    numbers: int
+    kept_as: str | None
+
+
+class Repair(BaseModel):
+    """What a repair did, and how the pod is after it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    quarantined: tuple[Quarantined, ...]
+    removed: tuple[Path, ...]
+    after: PodReport

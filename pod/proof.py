@@ -1,0 +1,182 @@
+"""The start-up proof: whether a manifest's numbers can work at all, before anything is spent (design, part 2).
+
+`prove` is pure: it takes the numbers and gives the sum line by line. `numbers_of` takes them from a manifest: it makes
+the models (no connection, no key) and renders the system prompt and the tool schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pod.errors import UsageProblem
+from pod.manifest import Manifest
+from worker.models.base import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the proof: what is summed or compared, in tokens. `limit` is what `tokens` must lie below (or at most
+    reach, for the compact worker); None for a part of a sum. `ok` is False where it does not.
+    """
+
+    label: str
+    tokens: int
+    limit: int | None = None
+    ok: bool = True
+    kind: Literal["part", "sum", "check"] = "part"
+
+    def __str__(self) -> str:
+        words = ("at most", "ABOVE") if self.label.startswith("compact worker") else ("below", "NOT below")
+        mark = "" if self.limit is None else f"  {words[0] if self.ok else words[1]} {self.limit:,}"
+        rule = "= " if self.kind == "sum" else "  "
+        return f"{rule}{self.label:<48}{self.tokens:>12,}{mark}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerNumbers:
+    """The compact worker's own room: what its window leaves for input, and what it may fill."""
+
+    available: int
+    budget: int
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What `prove` looks at, in tokens, and where it comes from, for the message."""
+
+    overhead: int
+    available: int
+    triggers: Mapping[str, int] = field(default_factory=dict[str, int])
+    summary_max: int = 0
+    mandatory: int = 0
+    worker: WorkerNumbers | None = None
+    window: int = 0
+    window_source: str = ""
+    model: str = ""
+    parts: tuple[tuple[str, int], ...] = ()
+
+
+class DoesNotFit(UsageProblem):
+    """A manifest's numbers cannot work. `lines` is the sum, line by line; nothing was spent."""
+
+    def __init__(self, lines: Sequence[Line], numbers: Numbers) -> None:
+        self.lines = tuple(lines)
+        wrong = [line for line in lines if not line.ok]
+        window = f" ({numbers.model}, window {numbers.window:,}, {numbers.window_source})" if numbers.model else ""
+        head = f"the context can't work with these numbers{window}; nothing was sent:"
+        ways = "Raise the triggers or the window ([model] context_window), enable fewer tools, shorten the instructions or the task"
+        if any(line.label.startswith("compact worker") for line in wrong):
+            ways = "Lower [compaction] worker_context_max_tokens, or take a compact worker's model with a larger window"
+        super().__init__("\n".join([head, *(f"  {line}" for line in lines), f"  {ways}."]))
+
+
+def prove(
+    overhead: int,
+    available: int,
+    triggers: Mapping[str, int],
+    summary_max: int,
+    mandatory: int,
+    worker: WorkerNumbers | None = None,
+    *,
+    parts: Sequence[tuple[str, int]] = (),
+) -> list[Line]:
+    """The proof, line by line, in tokens; it holds where every line is `ok`. Pure.
+
+    With triggers: fixed overhead + the largest summary + what must stay lie below half the lowest trigger (a compaction
+    that can't reach that would come again at once), and each trigger below what is available. Always: overhead and what
+    must stay below what is available, and the compact worker's budget in its own window.
+    """
+    lines = [Line(label, tokens) for label, tokens in (parts or (("fixed overhead (system prompt, tool schemas)", overhead),))]
+    if triggers:
+        lowest = min(triggers.values())
+        total = overhead + summary_max + mandatory
+        lines += [Line("largest summary", summary_max), Line("current request, unanswered calls", mandatory)]
+        half = lowest // 2
+        lines.append(Line("a new segment at least; half the lowest trigger", total, half, total < half, "sum"))
+        lines += [Line(f"trigger {key}", value, available, value < available, "check") for key, value in triggers.items()]
+    else:
+        total = overhead + mandatory
+        lines.append(Line("current request, unanswered calls", mandatory))
+        lines.append(Line("the first request; what is available", total, available, total < available, "sum"))
+    if worker is not None:
+        fits = worker.budget <= worker.available
+        lines.append(Line("compact worker: its budget; its window's room", worker.budget, worker.available, fits, "check"))
+    return lines
+
+
+def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | None = None) -> Numbers:
+    """The numbers of a manifest in a working folder, for a task. Blocks; opens no connection and reads no key.
+
+    Tokens are estimates with the factor that estimates without a report get. Raises `UsageProblem`, `ConfigError`.
+    """
+    from interceptors.ceiling import overhead_of
+    from pod import setup
+    from pod.instructions import collect
+    from worker.budget import budget_of
+    from worker.estimate import HEURISTIC_FACTOR, estimate_item
+    from worker.items import UserItem
+
+    first = model or setup.models_of(manifest.model)[0]
+    capabilities = first.capabilities
+    budget = budget_of(capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens)
+    tools = setup.tools_of(manifest)
+    system = setup.render_system(manifest, collect(cwd, manifest.worker.instructions), tools, cwd, "pod", "0" * 12)
+    found = overhead_of(system, [t.spec for t in tools.values()], capabilities.family)
+    scaled = [("system prompt and instructions", found.instructions), ("tool schemas", found.schemas)]
+    parts = tuple((label, int(tokens * HEURISTIC_FACTOR)) for label, tokens in scaled)
+    mandatory = int(estimate_item(UserItem(text=task), capabilities.family) * HEURISTIC_FACTOR) if task else 0
+    acts = manifest.policy in setup.ACTING
+    compaction = manifest.compaction
+    return Numbers(
+        overhead=sum(tokens for _, tokens in parts),
+        available=budget.available,
+        triggers={k: written_tokens(v, budget.available) for k, v in manifest.triggers.items()} if acts else {},
+        summary_max=compaction.summary_max_tokens if compaction else 0,
+        mandatory=mandatory,
+        worker=_worker(manifest, first) if acts and compaction else None,
+        window=budget.window,
+        window_source=budget.window_source,
+        model=first.name,
+        parts=parts,
+    )
+
+
+def written_tokens(trigger: int | str, available: int) -> int:
+    """A trigger in tokens, as it is written: one above what is available stays so, for the proof to say."""
+    from pod.manifest import trigger_tokens
+
+    return trigger_tokens(trigger, available)
+
+
+def check_numbers(numbers: Numbers) -> list[Line]:
+    """The proof of some numbers. Raises `DoesNotFit` with the sum where it does not hold."""
+    n = numbers
+    lines = prove(n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker, parts=n.parts)
+    if not all(line.ok for line in lines):
+        raise DoesNotFit(lines, numbers)
+    return lines
+
+
+def _worker(manifest: Manifest, model: Model) -> WorkerNumbers | None:
+    """The compact worker's numbers. A budget that nobody chose gives way to a small window by itself."""
+    from pod import setup
+    from pod.manifest import CompactionSection
+    from worker.budget import budget_of
+
+    c = manifest.compaction
+    assert c is not None
+    own = c.model is not None and c.model.name is not None
+    if not own and c.source == "prefix":
+        return None  # there the budget is growth over the prefix, and the pod's ceiling bounds it
+    section = c.model if own and c.model is not None else manifest.model
+    made = setup.models_of(section)[0] if own else model
+    room = budget_of(made.capabilities, requested_output=section.max_output_tokens, buffer=manifest.context.buffer_tokens)
+    default = CompactionSection.model_fields["worker_context_max_tokens"].default
+    budget = c.worker_context_max_tokens
+    if budget == default:
+        budget = min(budget, room.available)
+    return WorkerNumbers(room.available, budget, made.name)

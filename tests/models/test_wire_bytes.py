@@ -1,0 +1,200 @@
+"""The encoded messages of a growing view."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from worker.items import (
+    AssistantItem,
+    ContextItem,
+    Image,
+    Item,
+    OpaqueItem,
+    OrderItem,
+    ReasoningItem,
+    ToolCallItem,
+    ToolResultItem,
+    UserItem,
+)
+from worker.models.anthropic import MessagesEncoder
+from worker.models.base import Encoder
+from worker.models.openai_chat import ChatEncoder
+from worker.models.openai_responses import ResponsesEncoder
+from worker.models.wire import Wire
+
+ENCODERS: dict[str, Encoder] = {
+    "chat": ChatEncoder("m"),
+    "responses": ResponsesEncoder("m"),
+    "anthropic": MessagesEncoder("m"),
+}
+PAYLOADS = {
+    "chat": ("openai-chat", '{"reasoning_content":"thought"}'),
+    "responses": ("openai", '{"type":"reasoning","id":"rs","summary":[],"encrypted_content":"abc"}'),
+    "anthropic": ("anthropic", '{"type":"thinking","thinking":"t","signature":"s"}'),
+}
+
+text = st.sampled_from(["", " ", "a", "bc", "<context>", "é𝄞"])
+reply = st.sampled_from(["", "r1", "r2"])
+call_id = st.sampled_from(["c1", "c2", "bad id!"])
+
+
+def items(name: str) -> st.SearchStrategy[Item]:
+    provider, payload = PAYLOADS[name]
+    return st.one_of(
+        st.builds(UserItem, id=st.just("i"), text=text),
+        st.builds(UserItem, id=st.just("i"), text=text, images=st.just((Image(media_type="image/png", data="QQ=="),))),
+        st.builds(AssistantItem, id=st.just("i"), text=text, reply=reply),
+        st.builds(
+            ReasoningItem,
+            id=st.just("i"),
+            provider=st.sampled_from([provider, "other"]),
+            model=st.just("m"),
+            payload=st.just(payload),
+            reply=reply,
+        ),
+        st.builds(ToolCallItem, id=st.just("i"), call_id=call_id, name=st.just("t"), arguments=st.just("{}"), reply=reply),
+        st.builds(
+            ToolResultItem, id=st.just("i"), call_id=call_id, name=st.just("t"), status=st.just("ok"), summary=text
+        ),
+        st.builds(ContextItem, id=st.just("i"), kind=st.just("notice"), text=text),
+        st.builds(OrderItem, id=st.just("i"), text=text, tag=st.just("T")),
+        st.builds(
+            OpaqueItem, id=st.just("i"), provider=st.just("other"), model=st.just("m"), payload=st.just("{}"), reply=reply
+        ),
+    )
+
+
+@st.composite
+def runs(draw: Any) -> tuple[str, list[Item], list[tuple[str, Any]]]:
+    name = draw(st.sampled_from(sorted(ENCODERS)))
+    first = draw(st.lists(items(name), max_size=12))
+    steps = draw(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("extend"), st.lists(items(name), min_size=1, max_size=4)),
+                st.tuples(st.just("replace"), st.tuples(st.integers(0, 40), items(name))),
+                st.tuples(st.just("body"), st.none()),
+            ),
+            max_size=12,
+        )
+    )
+    return name, first, steps
+
+
+@settings(max_examples=400, deadline=None)
+@given(runs())
+def test_a_wire_kept_by_steps_equals_one_made_from_scratch(run: tuple[str, list[Item], list[tuple[str, Any]]]) -> None:
+    name, view, steps = run
+    encoder = ENCODERS[name]
+    wire = Wire(encoder, view)
+    view = list(view)
+    for kind, value in steps:
+        if kind == "extend":
+            view += value
+            wire.extend(value)
+        elif kind == "replace" and view:
+            index = value[0] % len(view)
+            view[index] = value[1]
+            wire.replace(index, value[1])
+        else:
+            wire.body()
+        assert wire.body() == Wire(encoder, view).body()
+        assert len(wire) == len(view)
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_every_body_is_valid_json_and_roles_alternate(run: tuple[str, list[Item], list[tuple[str, Any]]]) -> None:
+    name, view, _ = run
+    messages = json.loads(b"[" + Wire(ENCODERS[name], view).body() + b"]")
+    if name == "responses":
+        return
+    roles = [message["role"] for message in messages if message["role"] != "tool"]
+    spoken = [m["role"] for m in messages]
+    for before, after in zip(spoken, spoken[1:], strict=False):
+        assert before == "tool" or before != after, spoken
+    assert set(roles) <= {"user", "assistant"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(runs())
+def test_extending_keeps_every_closed_message_byte_for_byte(run: tuple[str, list[Item], list[tuple[str, Any]]]) -> None:
+    """The provider's prefix cache rests on it: only the last message may still grow."""
+    name, view, steps = run
+    wire = Wire(ENCODERS[name], view)
+    for kind, value in steps:
+        if kind != "extend":
+            continue
+        before = wire.body()
+        wire.extend(value)
+        after = wire.body()
+        old = json.loads(b"[" + before + b"]")
+        new = json.loads(b"[" + after + b"]")
+        assert [json.dumps(x) for x in new[: max(len(old) - 1, 0)]] == [json.dumps(x) for x in old[:-1]]
+        closed = ",".join(json.dumps(x, ensure_ascii=False, separators=(",", ":")) for x in old[:-1]).encode()
+        assert after.startswith(closed)
+
+
+def turn(i: int) -> list[Item]:
+    return [
+        AssistantItem(text=f"step {i}", reply=f"r{i}"),
+        ToolCallItem(call_id=f"c{i}", name="t", arguments="{}", reply=f"r{i}"),
+        ToolResultItem(call_id=f"c{i}", name="t", status="ok", summary="done", content="x" * 50),
+    ]
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_each_item_is_encoded_once_however_many_bodies_are_asked_for(name: str) -> None:
+    wire = Wire(ENCODERS[name], [UserItem(text="go")])
+    wire.body()
+    for i in range(200):
+        wire.extend(turn(i))
+        wire.body()
+        wire.body()
+    assert wire.encoded == 1 + 200 * 3
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_replacing_a_result_encodes_its_message_only(name: str) -> None:
+    view: list[Item] = [UserItem(text="go"), *(item for i in range(100) for item in turn(i))]
+    wire = Wire(ENCODERS[name], view)
+    wire.body()
+    before = wire.encoded
+    view[30 * 3] = ToolResultItem(call_id="c29", name="t", status="ok", summary="done", pruned=True)
+    wire.replace(30 * 3, view[30 * 3])
+    assert wire.body() == Wire(ENCODERS[name], view).body()
+    assert wire.encoded - before <= 3
+
+
+def test_a_body_without_a_change_is_the_same_object() -> None:
+    wire = Wire(ENCODERS["chat"], [UserItem(text="go")])
+    assert wire.body() is wire.body()
+    assert Wire(ENCODERS["chat"]).body() == b""
+
+
+def test_a_message_that_became_empty_lets_its_neighbours_join() -> None:
+    wire = Wire(ENCODERS["anthropic"], [UserItem(text="a"), AssistantItem(text="b"), UserItem(text="c")])
+    wire.replace(1, AssistantItem(text=""))
+    messages = json.loads(b"[" + wire.body() + b"]")
+    assert [m["role"] for m in messages] == ["user"]
+    wire.replace(1, AssistantItem(text="b"))
+    assert len(json.loads(b"[" + wire.body() + b"]")) == 3
+
+
+def test_replacing_what_is_not_there_is_an_error() -> None:
+    wire = Wire(ENCODERS["chat"], [UserItem(text="a")])
+    for index in (1, -1):
+        with pytest.raises(IndexError):
+            wire.replace(index, UserItem(text="b"))
+
+
+def test_reset_begins_again() -> None:
+    wire = Wire(ENCODERS["chat"], [UserItem(text="a")])
+    wire.reset([UserItem(text="b")])
+    assert json.loads(wire.body()) == {"role": "user", "content": "b"}
+    assert len(wire) == 1
