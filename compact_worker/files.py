@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
@@ -20,6 +21,12 @@ SLICE_BYTES = 1_048_576
 
 COUNT_BYTES = 8 * SLICE_BYTES
 """Files up to this size have their lines counted."""
+
+
+CHECKED_PATHS = 200
+"""Paths in the prose of a summary that are looked up."""
+
+_PATH = re.compile(r"(?<![\w/.:@-])(?:\.{0,2}/)?(?:[\w.+-]+/)+[\w+-][\w.+-]*\.\w{1,8}\b(?!/)")
 
 
 async def anything(path: str) -> str | None:
@@ -71,6 +78,11 @@ class Files:
             return not self._scope.resolve(path).exists()
         except (ToolFault, OSError):
             return False
+
+    def count_missing(self, text: str) -> int:
+        """How many of the paths that a text names do not exist. Blocks."""
+        paths = list(dict.fromkeys(_PATH.findall(text)))[:CHECKED_PATHS]
+        return sum(self.missing(path) for path in paths)
 
     async def _ask(self, path: str) -> None:
         refusal = await self._permit(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ import anyio.to_thread
 from compact_worker import prompt
 from compact_worker.draft import Draft
 from compact_worker.evidence import Evidence
-from compact_worker.files import Files, Permit, anything
+from compact_worker.files import Files
 from compact_worker.guards import AskIsDeny, Guards, Limits, ReadOnly
+from compact_worker.lending import lent, permit_of
 from compact_worker.material import (
     CompactFailed,
     CompactResult,
@@ -30,12 +30,11 @@ from compact_worker.summary import Rules
 from compact_worker.tools import WRITE_SUMMARY, live_write_summary, overview_tools
 from worker.budget import DEFAULT_BUFFER
 from worker.builtin.scope import Scope
-from worker.builtin.tool_state import ToolState
 from worker.calling import Caller
 from worker.estimate import HEURISTIC_FACTOR, estimate_items
 from worker.history import History, pending_tokens
-from worker.interceptor import Allow, Answer, CallContext, Deny, Interceptor, Pause
-from worker.items import ContextItem, Item, OrderItem, ToolCallItem
+from worker.interceptor import Interceptor
+from worker.items import ContextItem, Item, OrderItem
 from worker.ledger import Ledger
 from worker.loop import Observer, Silent, Worker
 from worker.models.base import Model
@@ -50,11 +49,6 @@ PREFIX_TURNS = 4
 
 BY = "compact_worker"
 """Who puts the order and the overview on record."""
-
-CHECKED_PATHS = 200
-"""Paths in the prose of a summary that are looked up."""
-
-_PATH = re.compile(r"(?<![\w/.:@-])(?:\.{0,2}/)?(?:[\w.+-]+/)+[\w+-][\w.+-]*\.\w{1,8}\b(?!/)")
 
 
 def no_event(name: str, figures: dict[str, Any]) -> None:
@@ -166,7 +160,7 @@ class _Job:
     ) -> None:
         """Makes the worker and its first input. Raises `CompactFailed` where there is no room for it."""
         material, history = self.material, self.ledger.history
-        files = Files(self.scope, self._permit())
+        files = Files(self.scope, permit_of(self.permissions, material, history))
         family = history.family
         log = (
             await anyio.to_thread.run_sync(material.log.read, 0, material.log.count)
@@ -202,7 +196,7 @@ class _Job:
                 interceptors.append(AskIsDeny(self.permissions, self.scope))
         caller = Caller(
             ledger=self.ledger, tools={tool.name: tool for tool in tools}, interceptors=interceptors, cwd=material.cwd,
-            tag=material.tag, deps=deps, services=_lent(services), clock=self.clock,
+            tag=material.tag, deps=deps, services=lent(services), clock=self.clock,
         )  # fmt: skip
         self.worker = Worker(self.ledger, self.sender, caller, interceptors, observer=observer)
         self._begin(log, limits)
@@ -312,29 +306,6 @@ class _Job:
         tag = self.material.tag
         return text.replace(tag, f"{tag[:4]}-{tag[4:]}") if tag else text
 
-    def _permit(self) -> Permit:
-        """Asks the pod's rules for `read_file` about each file; a question to a human is a read in scope, which the
-        scope decides."""
-        inner = self.permissions
-        if inner is None:
-            return anything
-        reading = next((t for t in self.material.tools if t.name == "read_file"), _READ_FILE)
-
-        async def permit(path: str) -> str | None:
-            call = ToolCallItem(call_id=BY, name=reading.name, arguments="{}")
-            context = CallContext(call, reading, {"path": path}, self.ledger.history, self.material.tag)
-            match await inner.before_tool(context):
-                case Allow() | Pause():
-                    return None
-                case Deny(message=message):
-                    return message
-                case Answer(output=output):
-                    return output.summary
-                case _:
-                    return f"{path}: the pod's rules end a run that reads this file"
-
-        return permit
-
     # -- the conversation ---------------------------------------------------------------------------------------
 
     async def converse(self) -> Outcome:
@@ -373,7 +344,7 @@ class _Job:
         await self.ledger.sync()
         if summary is None:
             raise CompactFailed(reason, message, self.figures())
-        missing = await anyio.to_thread.run_sync(self._missing, summary.text)
+        missing = await anyio.to_thread.run_sync(self.draft.files.count_missing, summary.text)
         return CompactResult(
             summary=summary.text,
             marks=self.draft.all_marks(),
@@ -398,10 +369,6 @@ class _Job:
                 return limit, text
             case other:
                 return type(other).__name__.lower(), f"the compact worker ended as {type(other).__name__}"
-
-    def _missing(self, text: str) -> int:
-        paths = list(dict.fromkeys(_PATH.findall(text)))[:CHECKED_PATHS]
-        return sum(self.draft.files.missing(path) for path in paths)
 
     def figures(self, missing_paths: int = 0) -> Figures:
         """What it has cost so far, and what code did to the summary."""
@@ -439,23 +406,3 @@ class _Job:
             nudges=self.nudges,
             warnings=tuple(self.warnings),
         )
-
-
-def _lent(services: dict[type, object]) -> dict[type, object]:
-    """The pod's services, with a copy of its tool state: what a compaction does must not show in the pod."""
-    state = services.get(ToolState)
-    return (
-        {**services, ToolState: ToolState(state.values(), now=state.now)} if isinstance(state, ToolState) else services
-    )
-
-
-async def _unused(values: dict[str, Any], context: object) -> None:
-    """Stands for a tool that is only asked about."""
-
-
-_READ_FILE = Tool(
-    name="read_file",
-    description="",
-    parameters={"type": "object", "properties": {"path": {"type": "string"}}},
-    call=_unused,
-)

@@ -207,8 +207,11 @@ class Pod:
         """Stores a user message for the next request; durable when it returns. Returns its id."""
         return await self._running.accept(text)
 
-    async def approve(self, approval: str, *, scope: Literal["once", "run"] = "once", by: str = "") -> None:
-        """Answers yes. The call runs when the pod goes on (`resume`). Raises `UsageProblem` for an id that is not asked."""
+    async def approve(self, approval: str, *, scope: Literal["once", "run"] | None = None, by: str = "") -> None:
+        """Answers yes. The call runs when the pod goes on (`resume`). Raises `UsageProblem` for an id that is not asked.
+
+        `scope` of None takes the one that was asked for.
+        """
         await self._answer(approval, True, {"scope": scope, "by": by})
 
     async def deny(self, approval: str, *, message: str = "", by: str = "") -> None:

@@ -259,7 +259,7 @@ class Running:
         """Puts a human's answer on record; False where nothing of this id is asked."""
         if approval not in self.session.state.approvals:
             return False
-        scope: Any = args.get("scope") or "once"
+        scope: Any = args.get("scope")
         self.session.put(
             ApprovalAnswered(
                 id=approval, approved=approved, by=str(args.get("by") or ""), scope=scope, message=str(args.get("message") or "")

@@ -14,7 +14,7 @@ import anyio
 from worker import interceptor as ic
 from worker.cancelling import really_cancelled
 from worker.history import History, OpenCall
-from worker.items import ToolCallItem, ToolOutput, ToolResultItem
+from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
 from worker.records import ToolResult, ToolStarted
 from worker.results import Failed, Outcome, Paused
@@ -23,6 +23,9 @@ from worker.tools import Tool, ToolContext, ToolFault
 
 CONCURRENT_READS = 8
 """Calls with effect `read` that run side by side."""
+
+UNKNOWN = "{name} was started and then interrupted: its outcome is unknown, look at what it did before doing it again"
+"""The result of a call that may have run: it is never run again by itself (case B063)."""
 
 
 @dataclass(slots=True)
@@ -61,42 +64,51 @@ class Caller:
         Cancelled, running tools are cancelled and leave an open, started call on record.
         """
         waiting: list[str] = []
-        stopped: Outcome | None = None
-        batch: list[Ready] = []
-        plan: list[list[Ready]] = []
+        ready: list[Ready] = []
+        ended: Outcome | None = None
         for open_call in self.history.unresolved:
-            decided = await self._decide(open_call)
-            if isinstance(decided, ToolResultItem):
-                self.ledger.put(ToolResult(item=decided, ran=False))
-            elif isinstance(decided, ic.Pause):
-                if decided.record is not None:
-                    self.ledger.put(decided.record)
-                waiting.append(decided.approval)
-            elif isinstance(decided, ic.Stop):
-                stopped = decided.outcome
+            match await self._decide(open_call):
+                case ToolResultItem() as item:
+                    self.ledger.put(ToolResult(item=item, ran=open_call.started))
+                case ic.Pause(approval=approval, record=record):
+                    if record is not None:
+                        self.ledger.put(record)
+                    waiting.append(approval)
+                case ic.Stop(outcome=ended):
+                    break
+                case Ready() as allowed:
+                    ready.append(allowed)
+        for group in _groups(ready) if ended is None else ():
+            ended = await self._run_group(group) or self.ledger.fault
+            if ended is not None:
                 break
-            elif decided.tool.effect == "read" and not decided.tool.resource:
-                batch.append(decided)
-            else:
-                plan += [batch, [decided]] if batch else [[decided]]
-                batch = []
-        plan += [batch] if batch else []
-        if stopped is None:
-            for group in plan:
-                await self._run_group(group)
-        if stopped is not None or waiting:
+        if ended is None and waiting:
+            ended = Paused(tuple(waiting))
+        if ended is not None:
             await self.ledger.sync()
-        return stopped if stopped is not None else Paused(tuple(waiting)) if waiting else None
+        return ended
+
+    def close(self, reason: str) -> None:
+        """Answers every open call without running it."""
+        for open_call in self.history.unresolved:
+            item = self._error(open_call.item, f"{open_call.item.name} was not run: {reason}")
+            self.ledger.put(ToolResult(item=item, ran=open_call.started))
 
     async def _decide(self, open_call: OpenCall) -> Ready | ToolResultItem | ic.Pause | ic.Stop:
         call = open_call.item
         tool = self.tools.get(call.name)
+        if open_call.started and not (tool and tool.idempotent):
+            return self._result(call, tool, ToolOutput(summary=UNKNOWN.format(name=call.name)), "interrupted")
         if tool is None:
             return self._error(call, self._unknown(call.name))
         if call.error is not None:
             return self._error(call, f"{call.name} was not run: {call.error}", tool)
         arguments = call.parsed or {}
-        if complaint := tool.check(arguments):
+        try:
+            complaint = tool.check(arguments)
+        except Exception as e:
+            complaint = f"the arguments of {tool.name} could not be checked: {type(e).__name__}: {e}"
+        if complaint:
             return self._error(call, complaint, tool)
         context = ic.CallContext(call, tool, arguments, self.history, self.tag)
         for interceptor in self.interceptors:
@@ -105,49 +117,80 @@ class Caller:
             try:
                 decision = await interceptor.before_tool(context)
             except Exception as e:
-                message = f"interceptor {interceptor.name}: {type(e).__name__}: {e}"
-                return ic.Stop(Failed("interceptor", message))
+                return ic.Stop(ic.failure(interceptor, e))
             match decision:
                 case ic.Allow():
                     continue
                 case ic.Deny(message=message, record=record):
                     if record is not None:
                         self.ledger.put(record)
-                    return self._result(call, tool, ToolOutput.from_text(message), status="denied")
+                    return self._result(call, tool, ToolOutput.from_text(message), "denied")
                 case ic.Answer(output=output):
-                    return self._result(call, tool, output, status="error" if output.is_error else "ok")
+                    output = await self._capped(call, tool, output)
+                    return self._result(call, tool, output, "error" if output.is_error else "ok")
                 case ic.Pause() | ic.Stop():
                     return decision
+                case _:
+                    # A check that forgot its answer must not let the call through.
+                    return ic.Stop(ic.failure(interceptor, TypeError(f"before_tool returned {decision!r}")))
         return Ready(call, tool, arguments, context)
 
-    async def _run_group(self, group: Sequence[Ready]) -> None:
+    async def _run_group(self, group: Sequence[Ready]) -> Failed | None:
         for ready in group:
             self.ledger.put(ToolStarted(call_id=ready.call.call_id))
         await self.ledger.sync()
         if len(group) == 1:
-            await self._run_one(group[0])
-            return
+            return await self._run_one(group[0])
         limiter = anyio.CapacityLimiter(CONCURRENT_READS)
+        failed: list[Failed] = []
+        errors: list[Exception] = []
 
         async def limited(ready: Ready) -> None:
             async with limiter:
-                await self._run_one(ready)
+                try:
+                    if (ended := await self._run_one(ready)) is not None:
+                        failed.append(ended)
+                except Exception as e:
+                    errors.append(e)
+                    tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
             for ready in group:
                 tasks.start_soon(limited, ready)
+        # The journal's own error, not a group of it.
+        if errors:
+            raise errors[0]
+        return failed[0] if failed else None
 
-    async def _run_one(self, ready: Ready) -> None:
+    async def _run_one(self, ready: Ready) -> Failed | None:
+        call, tool = ready.call, ready.tool
         started = self.clock()
-        self.point(f"tool.{ready.tool.name}.before")
+        self.point(f"tool.{tool.name}.before")
         output = await self._output(ready)
-        self.point(f"tool.{ready.tool.name}.after")
-        for interceptor in self.interceptors:
-            if ic.overrides(interceptor, "after_tool"):
-                output = await interceptor.after_tool(ready.context, output)
-        output = await cap(output, ready.tool.max_output, self.artifacts, ready.call.call_id, name=f"{ready.tool.name}.txt")
-        item = self._result(ready.call, ready.tool, output, status="error" if output.is_error else "ok")
+        self.point(f"tool.{tool.name}.after")
+        output, failed = await self._after(ready, output)
+        output = await self._capped(call, tool, output)
+        item = self._result(call, tool, output, "error" if output.is_error else "ok")
         self.ledger.put(ToolResult(item=item, seconds=round(self.clock() - started, 4)))
+        return failed
+
+    async def _after(self, ready: Ready, output: ToolOutput) -> tuple[ToolOutput, Failed | None]:
+        """The output as the interceptors leave it. Where one raises, the tool has run all the same, and what it said is
+        withheld: the interceptor may have been there to redact it."""
+        for interceptor in self.interceptors:
+            if not ic.overrides(interceptor, "after_tool"):
+                continue
+            try:
+                changed = await interceptor.after_tool(ready.context, output)
+                output = ToolOutput.model_validate(changed)
+            except Exception as e:
+                note = f"{ready.tool.name} ran, but its output is withheld: the interceptor {interceptor.name} failed on it"
+                withheld = {"summary": note, "content": None, "images": (), "is_error": True}
+                return output.model_copy(update=withheld), ic.failure(interceptor, e)
+        return output, None
+
+    async def _capped(self, call: ToolCallItem, tool: Tool, output: ToolOutput) -> ToolOutput:
+        return await cap(output, tool.max_output, self.artifacts, call.call_id, name=f"{tool.name}.txt")
 
     async def _output(self, ready: Ready) -> ToolOutput:
         tool, call = ready.tool, ready.call
@@ -155,9 +198,7 @@ class Caller:
         try:
             with anyio.move_on_after(tool.timeout) as scope:
                 return await tool.run(dict(ready.arguments), context)
-        except ToolFault as e:
-            return ToolOutput.from_text(str(e) or f"{tool.name} failed", is_error=True)
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             return self._failure(tool, e)
         except anyio.get_cancelled_exc_class() as e:
             if really_cancelled():
@@ -167,20 +208,25 @@ class Caller:
         return ToolOutput(summary=f"{tool.name} timed out after {tool.timeout:g} s and was stopped", is_error=True)
 
     def _failure(self, tool: Tool, error: BaseException) -> ToolOutput:
-        text = str(error).strip()
-        kind = type(error).__name__
-        return ToolOutput.from_text(f"{tool.name} failed: {kind}: {text}" if text else f"{tool.name} failed: {kind}", is_error=True)
+        error = _alone(error)
+        text, kind = str(error).strip(), type(error).__name__
+        if isinstance(error, ToolFault):
+            return ToolOutput.from_text(text or f"{tool.name} failed", is_error=True)
+        return ToolOutput.from_text(": ".join(x for x in (f"{tool.name} failed", kind, text) if x), is_error=True)
 
     def _error(self, call: ToolCallItem, message: str, tool: Tool | None = None) -> ToolResultItem:
-        return self._result(call, tool, ToolOutput.from_text(message), status="error")
+        return self._result(call, tool, ToolOutput.from_text(message), "error")
 
-    def _result(self, call: ToolCallItem, tool: Tool | None, output: ToolOutput, *, status: Any) -> ToolResultItem:
+    def _result(
+        self, call: ToolCallItem, tool: Tool | None, output: ToolOutput, status: ResultStatus
+    ) -> ToolResultItem:
+        content = output.content
         return ToolResultItem(
             call_id=call.call_id,
             name=call.name,
             status=status,
             summary=self._untagged(output.summary) or f"{call.name}: no output",
-            content=self._untagged(output.content),
+            content=None if content is None else self._untagged(content),
             images=output.images,
             prunable=tool.prunable if tool else True,
             artifact=output.artifact,
@@ -189,11 +235,35 @@ class Caller:
             state=output.state,
         )
 
-    def _untagged(self, text: Any) -> Any:
+    def _untagged(self, text: str) -> str:
         """The session's tag marks orders of the runtime; in data it is broken up."""
-        return text.replace(self.tag, self.tag[:4] + "-" + self.tag[4:]) if text and self.tag and self.tag in text else text
+        return text.replace(self.tag, self.tag[:4] + "-" + self.tag[4:]) if self.tag else text
 
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.tools, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return f"there is no tool named {name!r}.{hint} Available: {', '.join(sorted(self.tools)) or 'none'}"
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error inside a task group's, where it is one: a group's own text says nothing."""
+    while isinstance(error, BaseExceptionGroup):
+        inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+        if len(inside) != 1:
+            break
+        error = inside[0]
+    return error
+
+
+def _groups(ready: Sequence[Ready]) -> list[list[Ready]]:
+    """Calls in order; neighbours that only read and lock nothing stand in one group."""
+    groups: list[list[Ready]] = []
+    free = False
+    for each in ready:
+        reads = each.tool.effect == "read" and not each.tool.resource
+        if reads and free:
+            groups[-1].append(each)
+        else:
+            groups.append([each])
+        free = reads
+    return groups

@@ -14,17 +14,26 @@ from pydantic import BaseModel, ConfigDict
 
 from worker import records as r
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
-from worker.items import Item, OpaqueItem, ReasoningItem, ToolCallItem, ToolResultItem, UserItem
+from worker.items import (
+    AssistantItem,
+    Item,
+    OpaqueItem,
+    ReasoningItem,
+    ReplyItem,
+    ToolCallItem,
+    ToolResultItem,
+    UserItem,
+)
 from worker.models.base import Family, Usage
 from worker.occupancy import OPAQUE_SHARE, Baseline, Calibration, Occupancy, Provenance
-
 
 SHRUNK = -1
 """In `History.changes`: the view lost its last item."""
 
 
 class Counters(BaseModel):
-    """Figures of one run, through yields and restarts. `prompt_tokens` sums what the provider reported as input."""
+    """Figures of one run, through yields and restarts. `prompt_tokens` sums what the provider reported as input,
+    `empty_replies` counts those in a row."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,8 +73,10 @@ class History:
     """The state of a segment as the worker sees it. Change it through `apply` only.
 
     `held` are context items that came while calls were open: they enter the view behind the results.
-    `view` holds the items of the next request, `tokens` the estimate of each (without factor or calibration), `family` the
-    estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow.
+    `view` holds the items of the next request, `tokens` the estimate of each (without factor or calibration), `family`
+    the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow.
+    `unanswered` is the place, counted from 1, of the first admitted input without a reply (0 for none), `newest_batch`
+    where the newest reply begins.
     """
 
     family: Family = "unknown"
@@ -80,9 +91,9 @@ class History:
     held: list[Item] = field(default_factory=list[Item])
     call_ids: set[str] = field(default_factory=set[str])
     index: dict[str, int] = field(default_factory=dict[str, int])
-    counters: Counters = Counters()
+    counters: Counters = field(default_factory=Counters)
     baseline: Baseline | None = None
-    calibration: Calibration = Calibration()
+    calibration: Calibration = field(default_factory=Calibration)
     windows: dict[str, int] = field(default_factory=dict[str, int])
     newest_batch: int = 0
     unanswered: int = 0
@@ -133,7 +144,7 @@ class History:
         self.queue.setdefault(record.item.id, record.item)
 
     def _close_lost(self) -> None:
-        """Before input or a reply enters the view: calls still open then have lost their results to a repair of the log.
+        """Before input or a reply enters the view: calls still open then lost their results to a repair of the log.
 
         They get one that says so: each call has exactly one result, directly behind its reply.
         """
@@ -149,11 +160,13 @@ class History:
 
     def _admitted(self, record: r.Admitted) -> None:
         self._close_lost()
+        first = len(self.view) + 1
         self.extend(self.queue.pop(i) for i in record.ids if i in self.queue)
-        self.unanswered = self.unanswered or len(self.view)
+        if len(self.view) >= first:
+            self.unanswered = self.unanswered or first
 
     def _withdrawn(self, record: r.Withdrawn) -> None:
-        for i in record.ids:
+        for i in reversed(record.ids):
             self.queue.pop(i, None)
             at = self.index.get(i)
             if at is not None and at == len(self.view) - 1:
@@ -162,6 +175,8 @@ class History:
                 del self.index[i]
                 self.edits += 1
                 self.changes.append(SHRUNK)
+        if self.unanswered > len(self.view):
+            self.unanswered = 0
 
     def _context_added(self, record: r.ContextAdded) -> None:
         if self.open:
@@ -176,9 +191,13 @@ class History:
             if at is None:
                 continue
             count = estimate_item(item, self.family)
-            self.view[at] = item
-            if self.baseline is not None and at < self.baseline.covers:
+            if self.baseline is not None and at < self.baseline.newer:
                 removed += self.tokens[at] - count
+            if isinstance(self.view[at], ReasoningItem | OpaqueItem):
+                self.opaque -= self.tokens[at]
+            if isinstance(item, ReasoningItem | OpaqueItem):
+                self.opaque += count
+            self.view[at] = item
             self.total += count - self.tokens[at]
             self.tokens[at] = count
             self.changes.append(at)
@@ -193,14 +212,17 @@ class History:
         covers = len(self.view)
         usage = record.usage
         self.calibration = self.calibration.learn(self.baseline, usage, self.tokens, record.model)
-        self.extend(record.items)
-        self.newest_batch = covers
-        self.unanswered = 0
-        if usage.input_tokens is not None:
+        shown = kept_items(record)
+        self.extend(shown)
+        if shown:
+            self.newest_batch = covers
+            self.unanswered = 0
+        # Some servers report zeros where they count nothing.
+        if usage.input_tokens:
             reasoning = sum(
-                n for n, i in zip(self.tokens[covers:], record.items, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
+                n for n, i in zip(self.tokens[covers:], shown, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
             )
-            echoed = max(usage.output_tokens - usage.reasoning_tokens, 0) + reasoning
+            echoed = max(usage.output_tokens - usage.reasoning_tokens, 0) + reasoning if shown else 0
             self.baseline = Baseline(
                 model=record.model, reported=usage.input_tokens, echoed=echoed, covers=covers, newer=len(self.view),
                 estimated=record.estimate,
@@ -217,10 +239,10 @@ class History:
             cost_usd=record.cost_usd or 0.0,
             unpriced=record.cost_usd is None,
             tool_calls=sum(isinstance(i, ToolCallItem) for i in record.items),
-            empty_replies=0 if record.items else 1,
             pauses=record.stop == "pause",
         )
-        self.counters = self.counters.model_copy(update={"overflows_since_reply": 0})
+        empty = 0 if says_something(record.items) else self.counters.empty_replies + 1
+        self.counters = self.counters.model_copy(update={"overflows_since_reply": 0, "empty_replies": empty})
 
     def _tool_started(self, record: r.ToolStarted) -> None:
         call = self.open.get(record.call_id)
@@ -257,9 +279,9 @@ class History:
     def occupancy(self, model: str, overhead: int, pending: int = 0) -> Occupancy:
         """The occupancy of the next request to `model`.
 
-        `overhead` and `pending` are raw estimates of system prompt and schemas, and of input that is queued. The last report is
-        the base where its request's view is a prefix of this one; only what is newer is estimated, times the model's
-        calibration. Without a report everything is estimated, times 1.15.
+        `overhead` and `pending` are raw estimates of system prompt and schemas, and of input that is queued. The last
+        report is the base where its request's view is a prefix of this one; only what is newer is estimated, times the
+        model's calibration. Without a report everything is estimated, times 1.15.
         """
         k = self.calibration.factor(model)
         base = self.baseline
@@ -268,7 +290,9 @@ class History:
             total = int((overhead + self.total + pending) * factor)
             return Occupancy(tokens=total, provenance="heuristic", overhead=int(overhead * factor), pending=pending)
         newer = sum(self.tokens[base.newer :]) + pending
-        tokens = base.reported + base.echoed + int(newer * k) - int(base.removed * min(k, 1.0))
+        # What edits took out counts carefully, what they put in wholly.
+        removed = int(base.removed * (min(k, 1.0) if base.removed > 0 else max(k, 1.0)))
+        tokens = base.reported + base.echoed + int(newer * k) - removed
         if self.opaque:
             tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)))
         provenance: Provenance = "usage-adjusted" if base.removed else "usage"
@@ -299,6 +323,23 @@ def lost_result(call: ToolCallItem) -> ToolResultItem:
         id=f"{LOST}{call.id}", call_id=call.call_id, name=call.name, status="interrupted", prunable=False,
         summary=f"{call.name}: the result was lost from the damaged log; what the call did is unknown",
     )  # fmt: skip
+
+
+def says_something(items: Iterable[ReplyItem]) -> bool:
+    """Whether a reply has text or calls."""
+    return any(isinstance(i, ToolCallItem) or (isinstance(i, AssistantItem) and bool(i.text.strip())) for i in items)
+
+
+def kept_items(record: r.ReplyRecord) -> list[ReplyItem]:
+    """The items of a reply that the view shows.
+
+    Blank text is left out, and so is reasoning that led to nothing: a strict provider rejects both. Where the provider
+    paused its turn, it gets back what it sent.
+    """
+    items = [i for i in record.items if not isinstance(i, AssistantItem) or i.text.strip()]
+    if record.stop != "pause" and all(isinstance(i, ReasoningItem) for i in items):
+        return []
+    return items
 
 
 def pending_tokens(history: History, items: Sequence[Item]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,17 @@ from worker import interceptor as ic
 from worker.calling import Caller
 from worker.errors import ContextOverflow, ModelError, Refused
 from worker.history import History
-from worker.items import AssistantItem, ReplyItem, ToolCallItem, ToolResultItem, UserItem
 from worker.ids import uuid7
+from worker.items import (
+    AssistantItem,
+    ContextItem,
+    OpaqueItem,
+    ReasoningItem,
+    ReplyItem,
+    ToolCallItem,
+    ToolResultItem,
+    UserItem,
+)
 from worker.ledger import Ledger
 from worker.models.base import Delta
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord
@@ -25,9 +35,11 @@ EMPTY_REPLIES = 1
 PAUSES = 10
 """How often in a run a provider may pause its own turn and be asked to go on."""
 
+logger = logging.getLogger("worker")
+
 
 class Observer(Protocol):
-    """Watches a worker for display. Nothing here is state, and nothing here may fail the run."""
+    """Watches a worker for display. Nothing here is state; what it raises is logged and the run goes on (case B164)."""
 
     def request_started(self, ctx: ic.RequestContext) -> None: ...
 
@@ -52,7 +64,8 @@ async def nothing() -> None:
 class Worker:
     """One conversation with a model, until it ends its turn or an interceptor says otherwise.
 
-    `intake` is asked before each request: it puts what has arrived from outside into the queue (through the ledger).
+    `intake` is asked before each request, and before the run ends: it puts what has arrived from outside into the queue
+    (through the ledger).
     """
 
     ledger: Ledger
@@ -69,9 +82,17 @@ class Worker:
         return self.ledger.history
 
     async def ask(self, text: str) -> Outcome:
-        """Runs with a new user message. For a worker without a pod."""
+        """Runs with a new user message; what was put on record is durable when it returns. For a worker without a pod.
+
+        Cancelled, what is on record stays: the message too, so that `run` goes on from there.
+        """
+        self.history.begin_run()
+        for interceptor in self.interceptors:
+            interceptor.begin_run()
         self.ledger.put(Input(item=UserItem(text=text)))
-        return await self.run()
+        outcome = await self.run()
+        await self.ledger.sync()
+        return outcome
 
     async def run(self) -> Outcome:
         """Steps until an outcome. Cancelled, what is on record stays; an open call stays open."""
@@ -83,21 +104,25 @@ class Worker:
     async def step(self) -> Outcome | None:
         """One request and its calls. None means: go on."""
         if self.history.unresolved:
-            return await self.caller.run()
+            return self.ledger.fault or await self.caller.run()
         await self.admit()
         ctx, decided = await self.consult()
         if decided is not None:
             return decided
-        self.observer.request_started(ctx)
+        self._show(self.observer.request_started, ctx)
         try:
-            answered = await self.sender.send(self.observer.delta)
+            answered = await self.sender.send(lambda delta: self._show(self.observer.delta, delta))
         except ModelError as error:
             return await self.failed(error)
         self.record(answered)
-        await self.told(ctx, answered)
+        ended = await self.told(ctx, answered)
+        if ended is not None:
+            return ended
+        if answered.reply.stop == "refusal":
+            self.caller.close("the model refused to go on")
         if self.history.unresolved:
             return await self.caller.run()
-        return self.ending(answered)
+        return await self.unless_asked(self.ending(answered))
 
     async def admit(self) -> None:
         """Queued input takes its place in the view."""
@@ -106,19 +131,23 @@ class Worker:
             self.ledger.put(Admitted(ids=tuple(self.history.queue)))
 
     async def consult(self) -> tuple[ic.RequestContext, Outcome | None]:
-        """Asks each interceptor, on the view as it then is. After an `Append` the chain starts again, once per interceptor."""
+        """Asks each interceptor, on the view as it then is.
+
+        After an `Append` the chain starts again, once per interceptor.
+        """
         appended: set[int] = set()
         at = 0
         ctx = self.context()
-        while at < len(self.interceptors):
+        while at < len(self.interceptors) and self.ledger.fault is None:
             interceptor = self.interceptors[at]
             at += 1
             if not ic.overrides(interceptor, "before_request"):
                 continue
             try:
                 decision = await interceptor.before_request(ctx)
+                edited = decision.items(self.history) if isinstance(decision, ic.Edit) else ()
             except Exception as e:
-                return ctx, Failed("interceptor", f"interceptor {interceptor.name}: {type(e).__name__}: {e}")
+                return ctx, ic.failure(interceptor, e)
             match decision:
                 case ic.Continue():
                     continue
@@ -128,10 +157,8 @@ class Worker:
                     appended.add(at)
                     self.ledger.put(ContextAdded(items=items, by=interceptor.name))
                     at = 0
-                case ic.Edit(replacements=replacements, record=record, reason=reason):
-                    self.ledger.put(
-                        record or Edited(items=tuple(replacements.values()), by=interceptor.name, reason=reason)
-                    )
+                case ic.Edit(record=record, reason=reason):
+                    self.ledger.put(record or Edited(items=edited, by=interceptor.name, reason=reason))
                 case ic.Note(record=record):
                     self.ledger.put(record)
                     continue
@@ -139,8 +166,10 @@ class Worker:
                     return ctx, Yielded(reason, detail)
                 case ic.Stop(outcome=outcome):
                     return ctx, outcome
+                case _:
+                    return ctx, ic.failure(interceptor, TypeError(f"before_request returned {decision!r}"))
             ctx = self.context()
-        return ctx, None
+        return ctx, self.ledger.fault
 
     def context(self) -> ic.RequestContext:
         """What interceptors see of the next request."""
@@ -189,11 +218,16 @@ class Worker:
             named.append(item.model_copy(update=changes))
         return tuple(named)
 
-    async def told(self, ctx: ic.RequestContext, answered: Answered) -> None:
-        """Tells the interceptors of a reply."""
+    async def told(self, ctx: ic.RequestContext, answered: Answered) -> Outcome | None:
+        """Tells the interceptors of a reply, which is on record: one that raises ends the run before the calls."""
         for interceptor in self.interceptors:
-            if ic.overrides(interceptor, "after_request"):
+            if not ic.overrides(interceptor, "after_request"):
+                continue
+            try:
                 await interceptor.after_request(ctx, answered.reply)
+            except Exception as e:
+                return ic.failure(interceptor, e)
+        return self.ledger.fault
 
     async def failed(self, error: ModelError) -> Outcome:
         """A request failed for good: an interceptor may give it a meaning, else the run fails."""
@@ -201,7 +235,11 @@ class Worker:
         for interceptor in self.interceptors:
             if not ic.overrides(interceptor, "after_error"):
                 continue
-            match await interceptor.after_error(ctx, error):
+            try:
+                decision = await interceptor.after_error(ctx, error)
+            except Exception as e:
+                return ic.failure(interceptor, e, f"{error.kind}: {error.message}")
+            match decision:
                 case ic.Yield(reason=reason, detail=detail):
                     return Yielded(reason, detail)
                 case ic.Stop(outcome=outcome):
@@ -213,27 +251,45 @@ class Worker:
         if isinstance(error, ContextOverflow):
             details |= {"limit": error.limit, "requested": error.requested}
         text = error.partial if isinstance(error, Refused) else ""
-        return Failed(error.kind, error.message, text=text, details={**details, "retryable": error.retryable})
+        message = f"{error.message} ({error.gave_up})" if error.gave_up else error.message
+        return Failed(error.kind, message, text=text, details={**details, "retryable": error.retryable})
 
     def ending(self, answered: Answered) -> Outcome | None:
         """What a reply without calls means."""
-        reply = answered.reply
+        reply, name, counters = answered.reply, answered.model.name, self.history.counters
         text = "".join(item.text for item in reply.items if isinstance(item, AssistantItem))
-        if reply.stop == "pause" and self.history.counters.pauses <= PAUSES:
-            return None
+        if reply.stop == "pause":
+            if counters.pauses <= PAUSES:
+                return None
+            return Failed("pauses", f"{name} paused its turn {counters.pauses} times; {PAUSES} are allowed", text=text)
         if reply.stop == "refusal":
-            return Failed("refused", f"{answered.model.name} refused to answer ({reply.native_stop})", text=text)
+            return Failed("refused", f"{name} refused to answer ({reply.native_stop})", text=text)
         if reply.stop == "length":
             return Failed("output_limit", "the reply was cut off at the output limit", text=text)
         if text.strip():
             return Finished(text)
-        if self._legal_empty(answered):
+        if reply.usage.output_tokens > 0 and self._after_tool():
             return Finished("", empty=True)
-        if self.history.counters.empty_replies > EMPTY_REPLIES:
-            return Failed("empty_replies", f"{answered.model.name} gave {EMPTY_REPLIES + 1} empty replies")
+        if counters.empty_replies > EMPTY_REPLIES:
+            return Failed("empty_replies", f"{name} gave {EMPTY_REPLIES + 1} empty replies in a row")
         return None
 
-    def _legal_empty(self, answered: Answered) -> bool:
-        before = len(self.history.view) - len(answered.reply.items)
-        after_tool = before > 0 and isinstance(self.history.view[before - 1], ToolResultItem)
-        return after_tool and answered.reply.usage.output_tokens > 0
+    async def unless_asked(self, outcome: Outcome | None) -> Outcome | None:
+        """The outcome, unless it is a good end and the user has said more in the meantime: then the run goes on."""
+        if not isinstance(outcome, Finished):
+            return outcome
+        await self.intake()
+        return None if self.history.queue else outcome
+
+    def _after_tool(self) -> bool:
+        """Whether what the last reply answered was the result of a tool."""
+        passed = (OpaqueItem, ReasoningItem, ContextItem)
+        return isinstance(
+            next((i for i in reversed(self.history.view) if not isinstance(i, passed)), None), ToolResultItem
+        )
+
+    def _show(self, tell: Callable[..., None], *what: object) -> None:
+        try:
+            tell(*what)
+        except Exception:
+            logger.exception("an observer of the worker failed")

@@ -1,4 +1,7 @@
-"""Occupancy: the tokens of the *next* request as it would be sent. One number, with its provenance, for every decision."""
+"""Occupancy: the tokens of the *next* request as it would be sent.
+
+One number, with its provenance, for every decision.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,16 @@ LEARN_FROM = 500
 """Calibration learns only from requests that grew by at least this many estimated tokens (facts, providers 5.4)."""
 
 OPAQUE_SHARE = 0.8
-"""With opaque items in the view, occupancy is never below this share of the full estimate: reports may leave them out (B050)."""
+"""With opaque items in the view, occupancy is never below this share of the full estimate: reports may leave them out
+(B050)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What the provider last reported: `reported` input tokens for the first `covers` items of the view, then `echoed` output.
+    """What the provider last reported: `reported` input tokens for the first `covers` items of the view, then `echoed`
+    output.
 
-    Items from `newer` on are estimated. `removed` is the estimate of what edits took out since.
+    Items from `newer` on are estimated. `removed` is the estimate of what edits took out since (below 0: put in).
     """
 
     model: str

@@ -101,13 +101,12 @@ class Sender:
 
     def budget(self, model: Model) -> Budget:
         """The budget of a model, with what refusals taught."""
-        budget = budget_of(
+        return budget_of(
             model.capabilities,
             requested_output=self.max_output_tokens,
             buffer=self.buffer,
             learned=self.history.windows.get(model.name),
         )
-        return budget
 
     def occupancy(self, model: Model | None = None) -> Occupancy:
         """The occupancy of the next request, queued input included."""
@@ -115,20 +114,25 @@ class Sender:
         pending = pending_tokens(self.history, list(self.history.queue.values())) if self.history.queue else 0
         return self.history.occupancy(model.name, self.overhead(model), pending)
 
+    def limit(self, model: Model) -> int:
+        """The most tokens that a request to this model may be estimated at."""
+        available = self.budget(model).available
+        return available if self.ceiling is None else min(available, self.ceiling)
+
     def fits(self, model: Model) -> bool:
         """Whether the next request may be sent to this model."""
-        limit = self.budget(model).available
-        return self.occupancy(model).tokens <= (limit if self.ceiling is None else min(limit, self.ceiling))
+        return self.occupancy(model).fits(self.limit(model))
 
     async def send(self, emit: Emit) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
 
-        The sync of what the request rests on runs beside it. Cancelled, the connection is closed and nothing of the reply is kept.
+        The sync of what the request rests on runs beside it. Cancelled, the connection is closed and nothing of the
+        reply is kept.
         """
         last: ModelError | None = None
         for model in self.models:
             if not self.fits(model):
-                size, limit = self.occupancy(model).tokens, self.budget(model).available
+                size, limit = self.occupancy(model).tokens, self.limit(model)
                 message = f"the request is estimated at {size:,} tokens, above the ceiling of {limit:,} for {model.name}"
                 if last is not None:
                     self._switch(self.model, model, message, skipped=True)
@@ -160,8 +164,10 @@ class Sender:
                 return Answered(reply, model, attempt, self.clock() - started, occupancy)
             except ModelError as e:
                 e.model = e.model or model.name
-                wait = self.retry.wait(e, attempt, self.clock() - started)
+                waited = self.clock() - started
+                wait = self.retry.wait(e, attempt, waited)
                 if wait is None:
+                    e.gave_up = self.retry.gave_up(attempt, waited) if e.retryable else ""
                     raise
                 self.ledger.put(
                     Retry(error=e.kind, message=e.message[:500], attempt=attempt, max_attempts=self.retry.max_attempts,
@@ -195,17 +201,13 @@ class Sender:
         size = self.occupancy(model).tokens
         known = self.history.windows.get(model.name, model.capabilities.window)
         if error.limit is not None and 0 < error.limit <= known:
-            window, source = error.limit, "stated"
+            learned = WindowLearned(
+                model=model.name, window=error.limit, source="stated", requested=error.requested
+            )  # fmt: skip
         else:
-            window, source = max(int(min(size, known) * GUESSED_SHARE), 1), "guessed"
-        self.ledger.put(
-            WindowLearned(
-                model=model.name,
-                window=window,
-                source="stated" if source == "stated" else "guessed",
-                requested=error.requested,
-            )
-        )
+            guess = max(int(min(size, known) * GUESSED_SHARE), 1)
+            learned = WindowLearned(model=model.name, window=guess, source="guessed", requested=error.requested)
+        self.ledger.put(learned)
 
 
 def _may_fall_back(error: ModelError) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import anyio.to_thread
 from pod.cli.asking import ask
 from pod.cli.failing import complain, note
 from pod.cli.output import Output
-from pod.cli.progress import HEARTBEAT, Progress, Silent, progress_of
+from pod.cli.progress import HEARTBEAT, Progress, progress_of
 from pod.cli.signals import Stopping, handled
 from pod.errors import PodBusy, PodError, UsageProblem
 from pod.events import CompactionProgress, Event, Result
@@ -57,24 +58,19 @@ async def drive(job: Drive, output: Output) -> int:
 
 
 async def _opened(job: Drive, output: Output, progress: Progress, stopping: Stopping) -> int:
-    while True:
-        pod = Pod.open(
-            job.manifest, name=job.name, cwd=job.cwd, home=job.home, headless=not output.ask,
-        )  # fmt: skip
-        try:
-            await pod.__aenter__()
-        except PodBusy as busy:
-            if not job.wait:
-                raise
-            progress.waiting(str(busy.owner.get("pid", "?")))
-            await anyio.sleep(WAIT_STEP)
-            continue
-        break
-    try:
+    async with AsyncExitStack() as stack:
+        while True:
+            pod = Pod.open(job.manifest, name=job.name, cwd=job.cwd, home=job.home, headless=not output.ask)
+            try:
+                await stack.enter_async_context(pod)
+            except PodBusy as busy:
+                if not job.wait:
+                    raise
+                progress.waiting(str(busy.owner.get("pid", "?")))
+                await anyio.sleep(WAIT_STEP)
+                continue
+            break
         return await _Driving(pod, job, output, progress, stopping).run()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await pod.__aexit__(None, None, None)
 
 
 class _Driving:
@@ -201,7 +197,7 @@ class _Driving:
             await anyio.to_thread.run_sync(write, result.model_dump_json(), abandon_on_cancel=True)
         elif result.text is not None:
             await anyio.to_thread.run_sync(self.output.text, result.text, abandon_on_cancel=True)
-        _conclude(result, self.pod, self.output, ephemeral=self.job.ephemeral, quiet=isinstance(self.progress, Silent))
+        _conclude(result, self.pod, quiet=self.output.quiet, ephemeral=self.job.ephemeral)
         return result.exit_code
 
     def _failed(self, error: PodError) -> RunResult:
@@ -214,7 +210,7 @@ class _Driving:
         )  # fmt: skip
 
 
-def _conclude(result: RunResult, pod: Pod, output: Output, *, ephemeral: bool, quiet: bool) -> None:
+def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool) -> None:
     """The last lines on standard error: how it ended, what it took, and how it goes on."""
     from pod.cli.progress import summary
 

@@ -26,16 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _dispatch(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
-        _leave_stdout()
-        return BROKEN_PIPE
-    except KeyboardInterrupt:
-        return 130
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 1
     except BaseException as error:
-        from pod.cli.failing import report
+        from pod.cli.failing import report, unwrapped
 
+        if isinstance(unwrapped(error), BrokenPipeError):
+            _leave_stdout()
+            return BROKEN_PIPE
         return report(error)
     return code
 

@@ -20,7 +20,7 @@ Kind: TypeAlias = Literal[
 class Op:
     """One operation that was done. Paths are relative to the recorded root.
 
-    `data` is what was written, `length` a cut file's new size, `name` a point's; `fd` tells descriptors apart.
+    `data` is what was written, `length` a cut file's new size or what a sync covers, `name` a point's; `fd` tells descriptors apart.
     """
 
     kind: Kind
@@ -70,8 +70,9 @@ class RecordingFiles(Files):
 
     def sync(self, fd: int) -> None:
         """Makes the bytes of a file durable."""
+        reached = os.fstat(fd).st_size
         super().sync(fd)
-        self.ops.append(Op("sync", self._paths.get(fd, ""), fd=fd))
+        self.ops.append(Op("sync", self._paths.get(fd, ""), fd=fd, length=reached))
 
     def sync_folder(self, path: Path) -> None:
         """Makes the names in a folder durable."""
@@ -160,7 +161,7 @@ class Disk:
             case "write":
                 self._open[op.fd].data += op.data
             case "sync":
-                self._open[op.fd].synced = bytes(self._open[op.fd].data)
+                self._open[op.fd].synced = bytes(self._open[op.fd].data[: op.length])
             case "close":
                 self._open.pop(op.fd, None)
             case "rename":

@@ -57,6 +57,9 @@ TAIL_LINES = 8
 CHUNK_TOKENS = 2_500
 """Tokens of one part of the report."""
 
+INSTRUCTIONS = 4
+"""Instructions that are kept with running totals."""
+
 MERGE_ENTRIES = 400
 """Running totals in one line of the notes."""
 
@@ -202,12 +205,20 @@ class Surveyor:
                 return None
             row = _row(line)
             if row[:1] == ["="]:
-                return len(self.stops)
+                return len(self.stops) if self._whole_totals(number, row) else None
             if row and row[0] in index:
                 at = index[row[0]]
                 fact = self.view.facts.get(row[0], {}).get(row[1])
                 return at + 1 if fact is not None and fact.last >= fact.total else at
         return 0
+
+    def _whole_totals(self, number: int, row: list[Any]) -> bool:
+        """Whether all of the totals that end here are in view, and the instructions before them; else asks for them."""
+        first = max(number - row[4] - INSTRUCTIONS + 1, 1)
+        if all(line in self.view.notes.lines for line in range(first, number + 1)):
+            return True
+        self.plan.call("read_file", path=self.task.notes, offset=first, limit=number - first + 1)
+        return False
 
     def _study(self, start: int) -> list[str]:
         """Turns pages in view into facts and states them; gives the stops that are not complete, in order."""
@@ -289,31 +300,34 @@ class Surveyor:
         """Who imports each file most; None where that must be worked out first (and works on it)."""
         best: dict[str, tuple[str, int]] = {}
         done = 0
-        known = self._instructions_known()
-        if self.task.notes and not (known and all(self.view.complete(path) for path in self.files)):
+        if self.task.notes and not all(self._counts(stop) for stop in self.stops):
             done, best = self._merged()
-            if done == len(self.files) and known:
+            if done == len(self.stops) and self._instructions_known():
                 return best
-            if done == len(self.files):
+            if done == len(self.stops):
                 done, best = 0, {}
         start = done
-        while done < len(self.files) and (facts := self.view.complete(self.files[done])) is not None:
-            _add(best, self.files[done], facts)
+        while done < len(self.stops) and self._counts(self.stops[done]):
+            _add(best, self.stops[done], self.view.complete(self.stops[done]) or [])
             done += 1
-        if done == len(self.files) and start == 0 and known:
+        if done == len(self.stops) and start == 0:
             return best
         if done > start:
             self._note_merged(done, best)
-        if done < len(self.files):
-            self._read_notes(self.files[done])
+        if done < len(self.stops):
+            self._read_notes(self.stops[done])
         return None
 
+    def _counts(self, stop: str) -> bool:
+        """Whether all that is known of a stop is in view: its facts, and what it asks for if it is the one to be met."""
+        return self.view.complete(stop) is not None and (not self._is_met(stop) or stop in self.view.instructions)
+
     def _merged(self) -> tuple[int, dict[str, tuple[str, int]]]:
-        """The running totals that are in view: over how many files, and for each file its importer so far."""
+        """The running totals that are in view: over how many stops, and for each file its importer so far."""
         parts: dict[int, dict[int, list[Any]]] = {}
         for line in self.view.notes.lines.values():
             row = _row(line)
-            if row[:1] == ["="] and len(row) == 6 and row[2] == len(self.files):
+            if row[:1] == ["="] and len(row) == 6 and row[2] == len(self.stops):
                 parts.setdefault(row[1], {})[row[3]] = row
         whole = [done for done, rows in parts.items() if len(rows) == next(iter(rows.values()))[4]]
         if not whole:
@@ -322,11 +336,11 @@ class Surveyor:
         for row in parts[max(whole)].values():
             for entry in row[5].split():
                 target, importer, count = (int(part) for part in entry.split(":"))
-                best[self.files[target]] = (self.files[importer], count)
+                best[self.stops[target]] = (self.stops[importer], count)
         return max(whole), best
 
     def _note_merged(self, done: int, best: Mapping[str, tuple[str, int]]) -> None:
-        index = {path: number for number, path in enumerate(self.files)}
+        index = {path: number for number, path in enumerate(self.stops)}
         entries = [f"{index[target]}:{index[path]}:{count}" for target, (path, count) in sorted(best.items())]
         parts = [entries[at : at + MERGE_ENTRIES] for at in range(0, len(entries), MERGE_ENTRIES)] or [[]]
         lines = [
@@ -334,8 +348,9 @@ class Surveyor:
             for source, texts in self.view.instructions.items()
             for text in texts or [""]
         ]
+        lines = lines[-INSTRUCTIONS:]
         for number, part in enumerate(parts):
-            row = ["=", done, len(self.files), number, len(parts), " ".join(part)]
+            row = ["=", done, len(self.stops), number, len(parts), " ".join(part)]
             lines.append(json.dumps(row, separators=(",", ":")))
         self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
 

@@ -1,0 +1,100 @@
+"""`pod compact`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from pod.cli.failing import note
+from pod.cli.output import Output, output_of, show, show_json
+from pod.cli.progress import progress_of
+from pod.cli.sending import folder_of, order
+from pod.cli.signals import Stopping, handled
+from pod.cli.text import figures
+from pod.log.folder import PodFolder
+from pod.stored import stored_manifest
+
+
+def compact(args: argparse.Namespace) -> int:
+    """Compacts now, or shows what would be done."""
+    folder = folder_of(args.name)
+    if args.dry_run:
+        return _dry(folder, as_json=args.json)
+    backend = "asyncio" if args.asyncio else "trio"
+
+    def here() -> int:
+        with output_of(args) as output:
+            return anyio.run(_compact, folder, args.focus, output, backend=backend)
+
+    return order(folder, "compact", {"focus": args.focus}, here)
+
+
+def _dry(folder: PodFolder, *, as_json: bool) -> int:
+    from pod.outlook import outlook
+
+    plan = outlook(folder).plan()
+    value: dict[str, Any] = {
+        "possible": plan.possible,
+        "reason": plan.reason,
+        "occupancy": plan.before.tokens,
+        "provenance": plan.before.provenance,
+        "overhead": plan.before.overhead,
+        "available": plan.limits.available,
+        "lowest_trigger": plan.limits.lowest,
+        "target": plan.limits.target,
+        "summarised_items": plan.summarised_items,
+        "summarised_tokens": plan.summarised_tokens,
+        "retained_items": plan.retained_items,
+        "retained_tokens": plan.retained_tokens,
+        "expected": plan.expected,
+    }
+    if as_json:
+        show_json(value)
+        return 0
+    rows = [
+        ("occupancy now", f"{plan.before.tokens:,} tokens ({plan.before.provenance}), {plan.before.overhead:,} of them fixed overhead"),
+        ("would summarise", f"{plan.summarised_items} items, {plan.summarised_tokens:,} tokens"),
+        ("would keep", f"{plan.retained_items} items, {plan.retained_tokens:,} tokens"),
+        ("expected after", f"at most {plan.expected:,} tokens; must lie under {plan.limits.target:,} and a tenth below now"),
+    ]
+    show(figures(rows) if plan.possible else f"not possible: {plan.reason}\n{figures(rows[:1])}")
+    return 0
+
+
+async def _compact(folder: PodFolder, focus: str | None, output: Output) -> int:
+    from pod.pod import Pod
+
+    manifest, cwd = stored_manifest(folder)
+    progress = progress_of(output)
+    stopping = Stopping(before_exit=progress.close)
+    done = False
+    last = ""
+
+    def follow(event: Any) -> None:
+        nonlocal last
+        if event.type in {"warning", "compaction.failed"}:
+            last = event.message if event.type == "warning" else event.reason
+        progress.event(event)
+
+    async with handled(stopping):
+        try:
+            async with Pod.open(manifest, name=folder.name, home=folder.home, cwd=Path(cwd), observers=[follow]) as pod:
+                progress.begin(pod.init_event(), fresh=False)
+                done = await pod.compact(focus)
+                occupancy = pod.running.worker.sender.occupancy()
+        finally:
+            progress.close()
+        if output.format != "text":
+            import json
+
+            reason = "" if done else last
+            output.json(json.dumps({"pod": folder.name, "compacted": done, "occupancy": occupancy.tokens, "reason": reason}))
+        elif done:
+            output.text(f"compacted: {occupancy.tokens:,} tokens now")
+        else:
+            note(f"pod {folder.name}: not compacted: {last}")
+        return 0 if done else 1
+    return stopping.exit_code

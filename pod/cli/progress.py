@@ -1,0 +1,224 @@
+"""Progress on standard error: plain lines, or a live display on a terminal. What comes from a model or a tool is cleaned first."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Protocol
+
+from pod.cli.failing import note
+from pod.cli.output import Output
+from pod.cli.text import money, one_line, share, span
+from pod.events import Event, Init
+from pod.result import RunResult
+
+HEARTBEAT = 15.0
+"""Seconds after which a silent compaction is told of again."""
+
+
+class Progress(Protocol):
+    """What shows a run's progress. No method waits or raises."""
+
+    def begin(self, init: Init, *, fresh: bool) -> None: ...
+    def event(self, event: Event) -> None: ...
+    def tick(self) -> None: ...
+    def waiting(self, owner: str) -> None: ...
+    def pause(self) -> None: ...
+    def go_on(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def progress_of(output: Output) -> Progress:
+    """The display that fits."""
+    if output.quiet:
+        return Silent()
+    if output.live:
+        from pod.cli.live import Live
+
+        return Live(verbose=output.verbose)
+    return Plain(verbose=output.verbose)
+
+
+class Silent:
+    """`-q`: nothing but what waits for a human."""
+
+    def begin(self, init: Init, *, fresh: bool) -> None:
+        """Nothing."""
+
+    def event(self, event: Event) -> None:
+        """Nothing."""
+
+    def tick(self) -> None:
+        """Nothing."""
+
+    def waiting(self, owner: str) -> None:
+        """Nothing."""
+
+    def pause(self) -> None:
+        """Nothing."""
+
+    def go_on(self) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class Plain(Silent):
+    """One short line for each request, tool and compaction."""
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self.lines = Lines(verbose=verbose, width=_width())
+        self._told = False
+
+    def begin(self, init: Init, *, fresh: bool) -> None:
+        """Says what runs."""
+        note(headline(init, fresh=fresh))
+
+    def event(self, event: Event) -> None:
+        """The event as a line, where it has one."""
+        line = self.lines.of(event)
+        if line is not None:
+            note(line)
+
+    def waiting(self, owner: str) -> None:
+        """Says once that another process writes."""
+        if not self._told:
+            self._told = True
+            note(f"pod: waiting for process {owner}, which writes to the pod")
+
+
+def headline(init: Init, *, fresh: bool) -> str:
+    """What runs, in one line."""
+    triggers = ", ".join(f"{key} {value:,}" for key, value in init.triggers.items() if value is not None)
+    ends = f"; {triggers}" if triggers else ""
+    new = "" if fresh else " goes on"
+    return f"pod {init.pod}{new}: {init.model}, {init.available:,} tokens for input of {init.window:,} ({init.window_source}){ends}"
+
+
+def summary(result: RunResult) -> str:
+    """A run's figures in one line."""
+    parts = [f"{result.requests} requests", f"{result.input_tokens:,} tokens in"]
+    if result.cached_tokens:
+        parts[-1] += f" ({share(result.cached_tokens, result.input_tokens)} cached)"
+    parts.append(f"{result.output_tokens:,} out")
+    if result.tool_calls:
+        parts.append(f"{result.tool_calls} calls")
+    if result.denials:
+        parts.append(f"{result.denials} denied")
+    if result.prunes:
+        parts.append(f"{result.prunes} prunes")
+    if result.compactions:
+        parts.append(f"{result.compactions} compactions")
+    parts += [*([money(result.cost_usd)] if result.cost_usd is not None else []), span(result.duration_s)]
+    return ", ".join(parts)
+
+
+class Lines:
+    """Events as lines. Remembers what a line needs from earlier events."""
+
+    def __init__(self, *, verbose: bool = False, width: int = 100) -> None:
+        self.verbose = verbose
+        self.width = width
+        self.request = 0
+        self.ceiling = 0
+        self.cost: float | None = 0.0
+        self._compacting = 0.0
+
+    def of(self, event: Event) -> str | None:
+        """The line of an event, or None."""
+        match event.type:
+            case "request.started":
+                self.request, self.ceiling = event.request, event.ceiling
+                return None
+            case "request.completed":
+                return self._request(event)
+            case "tool.completed":
+                status = "" if event.status == "ok" else f" [{event.status}]"
+                said = event.summary.removeprefix(f"{event.name} ").removeprefix(f"{event.name}: ")
+                return self._cut(f"  {event.name}{status}: {said}", f" ({span(event.seconds)})" if event.seconds >= 0.1 else "")
+            case "context.pruned":
+                return f"pruned {event.results} results: {event.tokens_saved:,} of {event.tokens_before:,} tokens saved"
+            case "compaction.started":
+                self._compacting = time.monotonic()
+                return f"compacting ({event.trigger}): {event.tokens:,} tokens, {event.items} items to summarise"
+            case "compaction.completed":
+                took = span(time.monotonic() - self._compacting) if self._compacting else ""
+                self._compacting = 0.0
+                return f"compacted by {event.rung}: {event.before:,} -> {event.after:,} tokens{f' ({took})' if took else ''}"
+            case "compaction.failed":
+                self._compacting = 0.0
+                return self._cut(f"compaction failed: {event.reason}")
+            case "compaction.rung" if event.state in {"failed", "skipped"}:
+                return self._cut(f"  {event.rung} {event.state}: {event.reason}")
+            case "compaction.progress":
+                return self._progress(event)
+            case "retry":
+                return self._cut(f"retry {event.attempt} of {event.max_attempts} in {span(event.wait)}: {event.error}: {event.message}")
+            case "model.switched":
+                verb = "passed over" if event.skipped else "takes over"
+                return self._cut(f"{event.to_model} {verb}: {event.reason}")
+            case "warning":
+                return self._cut(f"warning: {event.message}", room=400)
+            case "permission.denied":
+                return self._cut(f"  denied: {event.tool}: {event.reason}")
+            case "approval.asked":
+                return self._cut(f"  asks: {event.tool}: {event.summary}")
+            case "context.window_learned":
+                return f"window of {event.model} learned: {event.window:,} tokens ({event.source})"
+            case "log.repaired" | "process.orphan_killed":
+                what = f"{event.length} bytes ({event.reason})" if event.type == "log.repaired" else f"processes {event.pids}"
+                return self._cut(f"{'repaired the log' if event.type == 'log.repaired' else 'ended'}: {what}")
+            case _:
+                return self._more(event) if self.verbose else None
+
+    def _request(self, event: Any) -> str:
+        tokens = event.input_tokens if event.input_tokens is not None else event.estimate
+        if event.cost_usd is None:
+            self.cost = None
+        elif self.cost is not None:
+            self.cost += event.cost_usd
+        of = f" of {self.ceiling:,} ({share(tokens, self.ceiling)})" if self.ceiling else ""
+        calls = f", {len(event.calls)} calls" if event.calls else ""
+        said = f": {one_line(event.text, 200)}" if self.verbose and event.text else ""
+        number = f" {self.request}" if self.request else ""
+        head = f"request{number}: {tokens:,}{of} tokens in, {event.output_tokens:,} out{calls}, {span(event.seconds)}"
+        return self._cut(head + said)
+
+    def _progress(self, event: Any) -> str | None:
+        elapsed = event.figures.get("elapsed")
+        if elapsed is not None:
+            return f"  compacting: {event.stage}, {span(float(elapsed))}"
+        return self._cut(f"  compaction: {event.stage} {_named(event.figures)}") if self.verbose else None
+
+    def _more(self, event: Event) -> str | None:
+        match event.type:
+            case "input.received":
+                return self._cut(f"input: {event.text}")
+            case "context.added":
+                return f"added by {event.by}: {', '.join(event.kinds)}"
+            case "segment.started":
+                return f"segment {event.segment} ({event.lineage}), {event.items} items"
+            case "segment.verified":
+                return f"new segment: {event.reported:,} tokens reported, {event.estimated:,} estimated"
+            case "approval.answered":
+                return f"  {'approved' if event.approved else 'denied'} by {one_line(event.by, 60) or 'a human'}"
+            case "run.yielded" | "run.ended":
+                return f"run {event.reason if event.type == 'run.yielded' else event.status}"
+            case _:
+                return None
+
+    def _cut(self, text: str, tail: str = "", room: int = 0) -> str:
+        lead = text[: len(text) - len(text.lstrip(" "))]
+        return lead + one_line(text, max(room or self.width, 20) - len(tail) - len(lead)) + tail
+
+
+def _named(figures: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in figures.items())
+
+
+def _width() -> int:
+    try:
+        return max(os.get_terminal_size(2).columns, 40)
+    except OSError:
+        return 160

@@ -1,0 +1,224 @@
+"""Commands to a pod from outside: send, stop, interrupt, approve, deny.
+
+With a living writer they are left in its inbox; without one they are done here. Either way they are durable when the command ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import anyio
+
+from pod.cli.failing import note
+from pod.errors import PodBusy, PodError, UsageProblem
+from pod.log.folder import PodFolder, check_name, default_home
+from pod.log.inbox import Command, CommandKind, post
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pod.session import Session
+
+STEP = 0.1
+"""Seconds between two looks at whether a writer has ended."""
+
+
+class NotStopped(PodError):
+    """The writer did not end within the time that was given."""
+
+    exit_code = 75
+
+
+def folder_of(name: str) -> PodFolder:
+    """The folder of a pod that exists. Raises `PodNotFound`, `UsageProblem`."""
+    folder = PodFolder(default_home(), check_name(name))
+    folder.pointer()
+    return folder
+
+
+def send(args: argparse.Namespace) -> int:
+    """Leaves a message; prints its id."""
+    from pod.cli.run import task_of
+
+    text = task_of(args.text)
+    assert text is not None
+    folder = folder_of(args.name)
+    command = Command(kind="send", args={"text": text}, **({"id": args.id} if args.id else {}))
+    label = post(folder, command)
+    if not folder.is_busy():
+        _drained_here(folder)
+    print(label)
+    when = "it joins at the next request" if folder.is_busy() else f"`pod resume {args.name}` goes on with it"
+    note(f"pod {args.name}: the message is stored; {when}")
+    return 0
+
+
+def _drained_here(folder: PodFolder) -> None:
+    """Without a writer the sender takes its command into the log itself; who becomes the writer meanwhile does it instead."""
+    from pod.operations import take_inbox
+
+    try:
+        with opened(folder) as session:
+            take_inbox(session)
+    except PodBusy:
+        return
+
+
+@contextmanager
+def opened(folder: PodFolder) -> Iterator[Session]:
+    """The session, open for writing. Raises what `Session.open` does."""
+    from pod.session import Session
+
+    session = Session.open(folder.home, folder.name)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+# -- ending a run ---------------------------------------------------------------------------------------------
+
+
+def stop(args: argparse.Namespace) -> int:
+    """Ends the run of a pod and waits for that."""
+    folder = folder_of(args.name)
+    if not folder.is_busy():
+        note(f"pod {args.name}: no process is running it")
+        return 0
+    command = Command(kind="stop", args={"reason": "pod stop"})
+    post(folder, command)
+    owner = folder.owner()
+    if owner.get("stops_at") == "SIGINT" and holds(folder.path / "lock", owner):
+        try:
+            os.kill(int(owner["pid"]), signal.SIGINT)
+        except ProcessLookupError:
+            pass  # it has just ended by itself
+    return anyio.run(_until_ended, folder, command, args.timeout)
+
+
+async def _until_ended(folder: PodFolder, command: Command, timeout: float) -> int:
+    from pod.peek import glance
+
+    left = folder.inbox / f"{command.id}.json"
+    with anyio.move_on_after(timeout):
+        while folder.is_busy() and glance(folder).status in {"running", "compacting"}:
+            await anyio.sleep(STEP)
+        if not folder.is_busy():
+            folder.files.unlink(left)  # the run is over: the command must not meet the next one
+        note(f"pod {folder.name}: stopped; `pod resume {folder.name}` goes on")
+        return 0
+    raise NotStopped(f"pod {folder.name!r} has not ended within {timeout:g} s; the order is in its inbox and is followed at the next request")
+
+
+def holds(lock: Path, owner: dict[str, Any]) -> bool:
+    """Whether the process that the lock names runs on this host and has the lock's file open now."""
+    if owner.get("host") != socket.gethostname():
+        return False
+    try:
+        wanted = lock.stat()
+        for entry in Path(f"/proc/{int(owner['pid'])}/fd").iterdir():
+            try:
+                found = entry.stat()
+            except OSError:
+                continue
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    except (OSError, KeyError, TypeError, ValueError):
+        return False
+    return False
+
+
+def interrupt(args: argparse.Namespace) -> int:
+    """Ends the run at its next request."""
+    folder = folder_of(args.name)
+    if not folder.is_busy():
+        note(f"pod {args.name}: no process is running it")
+        return 0
+    post(folder, Command(kind="interrupt", args={"reason": "pod interrupt"}))
+    note(f"pod {args.name}: the run ends at its next request")
+    return 0
+
+
+# -- answers --------------------------------------------------------------------------------------------------
+
+
+def approve(args: argparse.Namespace) -> int:
+    """Answers yes."""
+    return _answer(args, "approve", {"scope": args.scope} if args.scope else {})
+
+
+def deny(args: argparse.Namespace) -> int:
+    """Answers no."""
+    return _answer(args, "deny", {"message": args.message} if args.message else {})
+
+
+def _answer(args: argparse.Namespace, kind: Literal["approve", "deny"], more: dict[str, Any]) -> int:
+    from pod.operations import answer, open_questions
+
+    folder = folder_of(args.name)
+    asked = open_questions(folder)
+    label = _chosen(args.name, args.id, list(asked))
+    values = {"id": label, "by": _who(), **more}
+    done = "approved" if kind == "approve" else "denied"
+    try:
+        with opened(folder) as session:
+            answer(session, label, approved=kind == "approve", by=values["by"], scope=more.get("scope"), message=more.get("message", ""))
+    except PodBusy:
+        post(folder, Command(kind=kind, args=values))
+        note(f"pod {args.name}: {done}; the process that runs the pod takes it up")
+        return 0
+    left = [other for other in asked if other != label]
+    if left:
+        note(f"pod {args.name}: {done}; still open: {', '.join(left)}")
+    else:
+        note(f"pod {args.name}: {done}" + ("" if args.resume else f"; `pod resume {args.name}` goes on"))
+    if not args.resume or left:
+        return 3 if args.resume else 0
+    return _resumed(args)
+
+
+def _chosen(name: str, given: str | None, asked: list[str]) -> str:
+    if not asked:
+        raise UsageProblem(f"nothing is asked in pod {name!r}")
+    if given is None:
+        if len(asked) > 1:
+            raise UsageProblem(f"pod {name!r} asks {len(asked)} questions; name one: {', '.join(asked)}")
+        return asked[0]
+    found = [label for label in asked if label == given] or [label for label in asked if label.endswith(given)]
+    if len(found) != 1:
+        raise UsageProblem(f"no question {given!r} is open in pod {name!r}; open: {', '.join(asked)}")
+    return found[0]
+
+
+def _who() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _resumed(args: argparse.Namespace) -> int:
+    from pod.cli.output import output_of
+    from pod.cli.run import execute, plan_resume
+
+    with output_of(args) as output:
+        return execute(plan_resume(args, default_home(), None), args, output)
+
+
+def order(folder: PodFolder, kind: CommandKind, values: dict[str, Any], otherwise: Callable[[], int]) -> int:
+    """Leaves a command with a living writer, or does it here where there is none."""
+    if folder.is_busy():
+        post(folder, Command(kind=kind, args=values))
+        print(f"pod {folder.name}: left in the inbox; it is followed at the next request", file=sys.stderr)
+        return 0
+    return otherwise()

@@ -1,0 +1,93 @@
+"""Writes the reference pages that are made from the models: `python -m pod.docs [FOLDER]` (default `docs`)."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from pod import events
+from pod.manifest.docs import manifest_markdown
+from pod.manifest.render import json_schema
+from pod.result import EXIT, EXIT_BY_KIND, RunResult
+
+EVENTS_HEAD = """\
+# Events
+
+One stream for terminals, embedders and machines. `pod run --output-format stream-json` prints one JSON object a line; `async for event in run`
+gives the same objects; `pod log NAME --json` and `pod.events(after=seq)` tell them again from the log.
+
+Each has `type`, `seq` (the number of the log entry that it tells of; it never falls) and `at` (UTC). Events marked *passing* are told once, carry the
+number of the last entry before them, and are not in the log. The first event of a stream is `init`, the last exactly one `result`.
+
+This page and `events.schema.json` are made from the models by `make docs`; a test keeps them true.
+"""
+
+PASSING = ("request.started", "text.delta", "compaction.progress", "init", "result")
+
+
+def event_models() -> list[type[BaseModel]]:
+    """The models of all events, in the order of the union."""
+    union = get_args(events.Event)[0]
+    return list(get_args(union))
+
+
+def fields_table(model: type[BaseModel], *, skip: tuple[str, ...] = ()) -> list[str]:
+    """A model's fields as rows of a table."""
+    rows = ["| field | type | default |", "| --- | --- | --- |"]
+    for name, field in model.model_fields.items():
+        if name in skip:
+            continue
+        kind = str(field.annotation).replace("typing.", "") if not isinstance(field.annotation, type) else field.annotation.__name__
+        default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
+        rows.append(f"| `{name}` | `{kind.replace('|', '&#124;')}` | {default} |")
+    return rows
+
+
+def events_markdown() -> str:
+    """docs/events.md."""
+    parts = [EVENTS_HEAD]
+    for model in event_models():
+        label: Any = model.model_fields["type"].get_default()
+        mark = " *(passing)*" if label in PASSING else ""
+        parts.append(f"## `{label}`{mark}\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
+        rows = fields_table(model, skip=("type", "seq", "at"))
+        if len(rows) > 2:
+            parts.append("\n".join(rows) + "\n")
+    parts.append("## The result\n\n" + inspect.cleandoc(RunResult.__doc__ or "") + "\n")
+    parts.append("\n".join(fields_table(RunResult)) + "\n")
+    codes = [f"| {status} | {code} |" for status, code in EXIT.items()]
+    codes += [f"| failed: {kind} | {code} |" for kind, code in EXIT_BY_KIND.items()]
+    parts.append("\n".join(["| how a run ended | exit code |", "| --- | --- |", *codes]) + "\n")
+    return "\n".join(parts)
+
+
+def events_schema() -> str:
+    """docs/events.schema.json."""
+    return json.dumps(events.event_adapter.json_schema(), indent=2, sort_keys=True) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """All generated pages by file name."""
+    schema = json.dumps(json_schema(), indent=2, sort_keys=True) + "\n"
+    return {
+        "events.md": events_markdown(),
+        "events.schema.json": events_schema(),
+        "manifest.md": manifest_markdown(),
+        "manifest.schema.json": schema,
+    }
+
+
+def main() -> None:
+    """Writes the pages."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
