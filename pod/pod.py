@@ -23,7 +23,8 @@ from pod.instructions import collect
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, default_home
-from pod.manifest import Loaded, Manifest, load_manifest
+from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
+from pod.output import OutputSchema
 from pod.reading import SessionReader
 from pod.result import RunResult
 from pod.running import Running
@@ -98,6 +99,10 @@ class Pod:
         folder = Path(cwd).absolute() if cwd is not None else None
         if not isinstance(manifest, Manifest | Loaded):
             manifest = load_manifest(manifest, overrides, cwd=folder, model_required=model is None)
+        elif isinstance(manifest, Manifest):
+            problems = [p for p in (*check(manifest), *unsupported(manifest)) if p.severity == "error"]
+            if problems:
+                raise ManifestError(problems)
         options = Options(
             name=name, cwd=folder, home=Path(home).absolute() if home is not None else None, tools=tools, interceptors=interceptors,
             model=model, compact_model=compact_model, deps=deps, headless=headless, on_yield=on_yield, observers=observers,
@@ -143,22 +148,23 @@ class Pod:
         models = _given(o.model, m)
         tools = setup.tools_of(m, o.tools)
         users = setup.user_interceptors(m, o.interceptors)
+        output = OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None
         compact_models = _compact_models(o.compact_model, m, models)
         for model in {id(x): x for x in (*models, *compact_models)}.values():
             self._stack.push_async_callback(model.aclose)
-        session = await anyio.to_thread.run_sync(self._session, models[0], tools)
+        session = await anyio.to_thread.run_sync(self._session, models[0], tools, output)
         self._stack.callback(session.close)
         services = Services.of(m, session, self.cwd)
         self._stack.push_async_callback(services.processes.end_all)
         self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
-            cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield,
+            cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
         )  # fmt: skip
         self._running.bus.observers += o.observers
         self._running.instructions = await anyio.to_thread.run_sync(collect, self.cwd, m.worker.instructions)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
-    def _session(self, model: Model, tools: dict[str, Tool]) -> Session:
+    def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
         m = self.manifest
         family = model.capabilities.family
         folder = PodFolder(self.home, self.name)
@@ -167,7 +173,7 @@ class Pod:
             return Session.open(self.home, self.name, **options)
         tag = uuid7()[-12:]
         instructions = collect(self.cwd, m.worker.instructions)
-        system = setup.render_system(m, instructions, tools, self.cwd, self.name, tag)
+        system = setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)
         blobs = {
             "system": system,
             "schemas": setup.schemas_text(tools),

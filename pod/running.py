@@ -23,6 +23,7 @@ from pod.log import entries as e
 from pod.log import inbox
 from pod.log.lines import Line
 from pod.manifest import Manifest, trigger_tokens
+from pod.output import REPAIRS, OutputSchema
 from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
 from pod.services import Services
@@ -31,11 +32,11 @@ from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
 from worker.interceptor import CONTINUE, Decision, Interceptor, Note, RequestContext, Yield
-from worker.items import ContextItem, UserItem
+from worker.items import ContextItem, OrderItem, UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
 from worker.records import ContextAdded, Input, Record, ToolsChanged, Withdrawn
-from worker.results import Cancelled, Failed, Outcome, Paused, Yielded
+from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
 from worker.tools import Tool
@@ -99,6 +100,7 @@ class Running:
     users: Sequence[Interceptor] = ()
     deps: Any = None
     headless: bool = True
+    output: OutputSchema | None = None
     on_yield: Callable[[Yielded], Any] | None = None
     bus: Bus = field(default_factory=Bus)
     orders: Orders = field(default_factory=Orders)
@@ -183,7 +185,7 @@ class Running:
     def render(self) -> str:
         """The system prompt that a new segment would get."""
         tag, name = self.session.state.start.tag, self.session.folder.name
-        return setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag)
+        return setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag, self.output)
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -366,6 +368,10 @@ class Running:
     async def _stretch(self) -> Outcome:
         for _ in range(SEGMENTS_WITHOUT_END):
             outcome = await self.worker.run()
+            if isinstance(outcome, Finished) and self.output is not None:
+                outcome = self._checked(outcome, self.output)
+                if outcome is None:
+                    continue
             if not isinstance(outcome, Yielded):
                 return outcome
             run = self.session.state.run or ""
@@ -381,6 +387,18 @@ class Running:
             if ended is not None:
                 return ended
         return Failed("segments", f"the run went through {SEGMENTS_WITHOUT_END} segments, which is the bound")
+
+    def _checked(self, outcome: Finished, schema: OutputSchema) -> Outcome | None:
+        """The outcome with its output, or a failure; None where the answer is asked for once more."""
+        value, wrong = schema.check(outcome.text)
+        if wrong is None:
+            return Finished(outcome.text, output=value)
+        asked = sum(isinstance(i, OrderItem) and i.text.startswith(_MEND) for i in self.session.state.history.view)
+        if asked >= REPAIRS:
+            return Failed("output_invalid", f"the answer does not meet the output schema: {wrong}", text=outcome.text)
+        order = OrderItem(text=f"{_MEND}: {wrong}. Answer again with the JSON value alone.", tag=self.session.state.start.tag)
+        self.session.put(ContextAdded(items=(order,), by="output_schema"))
+        return None
 
     async def _compact_between_requests(self, outcome: Yielded) -> Outcome | None:
         trigger: Any = outcome.detail.get("trigger", "request_threshold")
@@ -426,6 +444,8 @@ class Running:
         last = history.last()
         return item in history.queue or (last is not None and last.id == item)
 
+
+_MEND = "Your answer does not meet the output schema"
 
 _STATUS = {
     "Finished": "finished", "Failed": "failed", "LimitReached": "limit", "Cancelled": "cancelled", "Yielded": "yielded"

@@ -24,6 +24,7 @@ from pod.errors import UsageProblem
 from pod.instructions import Instructions
 from pod.manifest import Manifest, fill_prompt
 from pod.manifest.sections import ModelSection
+from pod.output import OutputSchema
 from pod.prompt import DEFAULT, system_prompt
 from pod.session import Session
 from pod.tools import POD_TOOLS
@@ -227,7 +228,15 @@ def chain(
     )
 
 
-def render_system(manifest: Manifest, instructions: Instructions, tools: Mapping[str, Tool], cwd: Path, name: str, tag: str) -> str:
+def render_system(
+    manifest: Manifest,
+    instructions: Instructions,
+    tools: Mapping[str, Tool],
+    cwd: Path,
+    name: str,
+    tag: str,
+    output: OutputSchema | None = None,
+) -> str:
     """The system prompt of a new segment."""
     base = manifest.worker.system_prompt or DEFAULT
     if manifest.worker.system_prompt_file:
@@ -236,7 +245,8 @@ def render_system(manifest: Manifest, instructions: Instructions, tools: Mapping
         except (OSError, UnicodeDecodeError) as e:
             raise UsageProblem(f"[worker] system_prompt_file: {manifest.worker.system_prompt_file} can't be read: {e}") from e
     text = fill_prompt(base, cwd=str(cwd), platform=platform.system(), tools=", ".join(tools), pod=name)
-    return system_prompt(text, instructions, tag=tag, history="session_history" in tools)
+    prompt = system_prompt(text, instructions, tag=tag, history="session_history" in tools)
+    return prompt if output is None else f"{prompt}\n\n{output.prompt()}"
 
 
 def schemas_text(tools: Mapping[str, Tool]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -74,7 +74,7 @@ def with_overrides(manifest: Manifest, overrides: Iterable[str], cwd: Path) -> M
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        table: dict[str, Any] = value
+        table = cast("dict[str, Any]", value)
         return [pair for key, inner in table.items() for pair in _flat(inner, f"{path}.{key}" if path else key)]
     return [(path, value)]
 

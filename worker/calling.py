@@ -247,12 +247,8 @@ class Caller:
 
 def _alone(error: BaseException) -> BaseException:
     """The one error inside a task group's, where it is one: a group's own text says nothing."""
-    while isinstance(error, BaseExceptionGroup):
-        inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-        if len(inside) != 1:
-            break
-        error = inside[0]
-    return error
+    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return _alone(inside[0]) if issubclass(type(error), BaseExceptionGroup) and len(inside) == 1 else error
 
 
 def _groups(ready: Sequence[Ready]) -> list[list[Ready]]:

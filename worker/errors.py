@@ -1,21 +1,21 @@
 """What can go wrong between a worker and its model.
 
-    WorkerError
-    ├── ConfigError                 a setting, tool or model name that cannot work (never retried)
-    └── ModelError                  a request that brought no reply
-        ├── RateLimited             wait `retry_after` seconds, then again
-        ├── Overloaded              the provider is busy; again later
-        ├── ProviderDown            no connection, or a 5xx; again later
-        ├── StreamBroken            the reply ended before its terminal event; again
-        ├── StreamStalled           no content for too long; again
-        ├── ContextOverflow         the input is larger than the window (`limit`, `requested`)
-        │   └── TooLargeForTier     the input is larger than the rate tier lets through
-        ├── QuotaExhausted          no credit left; never retried
-        ├── AuthFailed              the key is missing, wrong or may not use this model
-        ├── ModelNotFound           the provider does not know the model
-        ├── InvalidHistory          the provider rejects the history (pairing, bound reasoning)
-        ├── BadRequest              the provider rejects the request for another reason
-        └── Refused                 the model or a filter refused to answer
+WorkerError
+├── ConfigError                 a setting, tool or model name that cannot work (never retried)
+└── ModelError                  a request that brought no reply
+    ├── RateLimited             wait `retry_after` seconds, then again
+    ├── Overloaded              the provider is busy; again later
+    ├── ProviderDown            no connection, or a 5xx; again later
+    ├── StreamBroken            the reply ended before its terminal event; again
+    ├── StreamStalled           no content for too long; again
+    ├── ContextOverflow         the input is larger than the window (`limit`, `requested`)
+    │   └── TooLargeForTier     the input is larger than the rate tier lets through
+    ├── QuotaExhausted          no credit left; never retried
+    ├── AuthFailed              the key is missing, wrong or may not use this model
+    ├── ModelNotFound           the provider does not know the model
+    ├── InvalidHistory          the provider rejects the history (pairing, bound reasoning)
+    ├── BadRequest              the provider rejects the request for another reason
+    └── Refused                 the model or a filter refused to answer
 """
 
 from __future__ import annotations

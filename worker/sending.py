@@ -133,7 +133,9 @@ class Sender:
         for model in self.models:
             if not self.fits(model):
                 size, limit = self.occupancy(model).tokens, self.limit(model)
-                message = f"the request is estimated at {size:,} tokens, above the ceiling of {limit:,} for {model.name}"
+                message = (
+                    f"the request is estimated at {size:,} tokens, above the ceiling of {limit:,} for {model.name}"
+                )
                 if last is not None:
                     self._switch(self.model, model, message, skipped=True)
                 last = last or OverBudget(message, model=model.name)

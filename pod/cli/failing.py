@@ -8,6 +8,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import cast
 
 from pod.cli.text import clean
 
@@ -18,8 +19,11 @@ _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, er
 
 def unwrapped(error: BaseException) -> BaseException:
     """The one error inside groups of one: task groups wrap what leaves them."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        inner = cast("tuple[BaseException, ...]", error.exceptions)  # a group's type says nothing of what it holds
+        if len(inner) != 1:
+            break
+        error = inner[0]
     return error
 
 

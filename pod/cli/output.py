@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, TypeAlias, cast
@@ -50,7 +50,7 @@ class Output:
 
 
 @contextmanager
-def output_of(args: Any) -> Iterator[Output]:
+def output_of(args: Any) -> Generator[Output]:
     """The output that the flags ask for; while it is open, nothing else can reach standard output."""
     form: Format = "json" if args.json else args.output_format or "text"
     printing, quiet, verbose = bool(args.print), bool(args.quiet), bool(args.verbose)
@@ -63,7 +63,7 @@ def output_of(args: Any) -> Iterator[Output]:
 
 
 @contextmanager
-def _only_ours() -> Iterator[TextIO]:
+def _only_ours() -> Generator[TextIO]:
     """Standard output for our own use: `print` in a tool, and children that inherit the descriptor, reach standard error."""
     ours, real = sys.stdout, sys.stdout is sys.__stdout__
     if not real:

@@ -23,7 +23,7 @@ from pod.log.folder import PodFolder, check_name, default_home
 from pod.log.inbox import Command, CommandKind, post
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from pod.session import Session
 
@@ -73,7 +73,7 @@ def _drained_here(folder: PodFolder) -> None:
 
 
 @contextmanager
-def opened(folder: PodFolder) -> Iterator[Session]:
+def opened(folder: PodFolder) -> Generator[Session]:
     """The session, open for writing. Raises what `Session.open` does."""
     from pod.session import Session
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import anyio
 
@@ -18,7 +19,7 @@ class Stopping:
     """What a signal asked for. `name` is None as long as none came; `end` ends what is under way now."""
 
     name: str | None = None
-    end: Callable[[], Awaitable[object]] | None = None
+    end: Callable[[], Coroutine[Any, Any, object]] | None = None
     before_exit: Callable[[], None] | None = None
 
     @property
@@ -28,7 +29,7 @@ class Stopping:
 
 
 @asynccontextmanager
-async def handled(stopping: Stopping) -> AsyncIterator[anyio.CancelScope]:
+async def handled(stopping: Stopping) -> AsyncGenerator[anyio.CancelScope]:
     """While it is open, signals go to `stopping`. Where it has no `end`, the block itself is cancelled (the scope says so)."""
     with anyio.CancelScope() as scope, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async with anyio.create_task_group() as group:

@@ -170,6 +170,8 @@ class Compactor:
                 return skipped("session_history is denied, so a plain new window would lose what is in the old one")
             session.put(e.CompactionRung(compaction=label, rung=rung, state="tried"))
             return self._opening(plan, None), {}, ""
+        if rung not in MODEL_RUNGS:
+            return skipped("this rung is not served yet")
         breaker = session.state.breaker
         if plan.trigger != "hand" and breaker.open_until is not None and self.wall() < breaker.open_until:
             return skipped(f"the compact worker failed {breaker.failures} times in a row; it rests until {breaker.open_until:.0f}")

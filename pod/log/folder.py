@@ -205,9 +205,11 @@ def pod_names(home: Path) -> Iterator[str]:
         except OSError:
             return
         for child in children:
+            if child.name in RESERVED:
+                continue
             if (child / "pod.json").is_file():
                 yield child.relative_to(root).as_posix()
-            if depth < 4 and child.name not in RESERVED and child.is_dir() and not child.is_symlink():
+            if depth < 4 and child.is_dir() and not child.is_symlink():
                 yield from walk(child, depth + 1)
 
     yield from walk(root, 1)

@@ -63,8 +63,9 @@ class ContextSection(Section):
         examples=[True],
     )
     ladder: Annotated[tuple[Rung, ...], Strict(False), Field(min_length=1)] = Field(
-        default=("compact", "coarse", "checkpoint", "rollover"),
-        description="What is tried in turn when the context must get smaller.",
+        default=("compact", "coarse", "rollover"),
+        description="What is tried in turn when the context must get smaller: `compact` (the compact worker), `coarse` (again, with a coarse "
+        "overview), `rollover` (a plain new segment with the user's words, the state and `session_history`).",
     )
 
 

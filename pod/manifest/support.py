@@ -24,6 +24,7 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
         lambda m: m.context.policy not in (None, "off", "warn", "compact"),
         "this policy is not served yet; off, warn and compact are",
     ),
+    (("context", "ladder"), lambda m: "checkpoint" in m.context.ladder, "the rung checkpoint is not served yet"),
 )
 
 

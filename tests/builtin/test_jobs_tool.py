@@ -55,7 +55,7 @@ async def test_reading_goes_on_where_the_last_answer_ended(rig: Rig) -> None:
 
 async def test_a_job_is_known_with_its_id_after_a_compaction_or_a_restart(rig: Rig) -> None:
     """B025: only the folded state crosses."""
-    await rig.call("shell", command="echo one; exec sleep 300", background=True)
+    await rig.call("shell", command="echo one; exec sleep 60", background=True)
     os.mkfifo(rig.root / "gate")
     await rig.call("shell", command="read x < gate; echo two", background=True)
     state = json.loads(json.dumps(rig.state.get("processes")))
@@ -82,8 +82,8 @@ async def test_a_job_is_known_with_its_id_after_a_compaction_or_a_restart(rig: R
 
 
 async def test_a_process_id_that_now_belongs_to_another_is_not_taken_for_the_job(rig: Rig) -> None:
-    other = await anyio.open_process(["sleep", "300"], start_new_session=True)
-    async with other:
+    other = await anyio.open_process(["sleep", "30"], start_new_session=True)
+    try:
         found = look_at(other.pid)
         assert found is not None
         entry = {
@@ -96,12 +96,14 @@ async def test_a_process_id_that_now_belongs_to_another_is_not_taken_for_the_job
         assert look_at(other.pid) is not None, "a stranger is never ended"
         output = await rig.call("jobs", action="stop", id="p1")
         assert output.summary == "job p1 had already ended: ended, exit code unknown"
+    finally:
         other.kill()
+        await other.aclose()
 
 
 async def test_stop_answers_when_the_whole_group_is_gone(rig: Rig) -> None:
     """B087: a child ignores the first signal."""
-    command = "(trap '' TERM; echo $BASHPID > pid; read < gate) & setsid sleep 300 & until [ -s pid ]; do :; done; wait"
+    command = "(trap '' TERM; echo $BASHPID > pid; read < gate) & setsid sleep 60 & until [ -s pid ]; do :; done; wait"
     await rig.call("shell", command="mkfifo gate; " + command, background=True)
     job = rig.processes.get("p1")
     with anyio.fail_after(10):
@@ -120,7 +122,7 @@ async def test_an_unpolled_job_is_bounded_and_the_loss_is_told(rig: Rig) -> None
     rig.processes = Processes(rig.home / "jobs", owner=rig.processes.owner, limit=1_000_000)
     await rig.call(
         "shell",
-        command="head -c 60000000 /dev/zero | tr '\\0' x | fold -w 99; echo end; exec sleep 300",
+        command="head -c 60000000 /dev/zero | tr '\\0' x | fold -w 99; echo end; exec sleep 60",
         background=True,
     )
     job = rig.processes.get("p1")

@@ -13,7 +13,7 @@ import pytest
 from builtin.builtin_rig import Rig
 
 from worker.builtin import artifacts
-from worker.builtin.process_table import look_at, survivors, with_environment
+from worker.builtin.process_table import Target, end, look_at, survivors, with_environment
 from worker.tool_output import serialised_size
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ def pids_in(path: Path) -> list[int]:
 async def test_a_background_child_does_not_hold_the_call(rig: Rig) -> None:
     """B084: the child is ended with the call, and the next call works."""
     started = time.monotonic()
-    output = await rig.call("shell", command="sleep 300 & echo $! > pid; echo done")
+    output = await rig.call("shell", command="sleep 60 & echo $! > pid; echo done")
     assert time.monotonic() - started < 2
     assert output.summary.endswith("\ndone")
     assert "exit code 0, 1 left-over process ended" in output.summary
@@ -43,8 +43,8 @@ async def test_a_background_child_does_not_hold_the_call(rig: Rig) -> None:
 
 async def test_a_child_that_left_the_group_and_ignores_the_signal_is_ended_too(rig: Rig) -> None:
     """B084, harder: a daemon of its own session."""
-    deaf = "(trap '' TERM; echo $BASHPID > pid; exec sleep 300) & until [ -s pid ]; do :; done; "
-    daemon = "setsid sleep 301 & echo $! >> pid; sleep 0.05; "
+    deaf = "(trap '' TERM; echo $BASHPID > pid; exec sleep 60) & until [ -s pid ]; do :; done; "
+    daemon = "setsid sleep 61 & echo $! >> pid; sleep 0.05; "
     output = await rig.call("shell", command=f"{deaf}{daemon}echo done")
     assert output.summary.endswith("\ndone")
     pids = pids_in(rig.root / "pid")
@@ -261,19 +261,19 @@ async def test_commands_run_beside_each_other_do_not_end_each_other(rig: Rig) ->
 
 
 async def test_a_runtime_that_comes_back_finds_what_a_killed_one_left(rig: Rig) -> None:
-    process = await anyio.open_process(
-        ["sleep", "300"],
-        start_new_session=True,
-        env={**os.environ, "POD_CALL_ID": "c9", "POD_OWNER": rig.processes.owner},
-    )
-    async with process:
+    environment = {**os.environ, "POD_CALL_ID": "c9", "POD_OWNER": rig.processes.owner}
+    process = await anyio.open_process(["sleep", "30"], start_new_session=True, env=environment)
+    try:
         await until(lambda: survivors("c9", rig.processes.owner))
         assert survivors("c9", rig.processes.owner) == [process.pid]
         assert survivors("c9", "another session") == []
-        assert with_environment({"POD_CALL_ID": "c"}) == []
-        process.kill()
-        await process.wait()
+        assert with_environment({"POD_CALL_ID": "c", "POD_OWNER": rig.processes.owner}) == []
+        assert await end(Target(process.pid, {"POD_OWNER": rig.processes.owner}), grace=1) == []
         assert survivors("c9", rig.processes.owner) == []
+    finally:
+        if process.returncode is None and look_at(process.pid):
+            process.kill()
+        await process.aclose()
 
 
 async def test_no_descriptor_is_left_open(rig: Rig) -> None:

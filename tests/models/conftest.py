@@ -15,7 +15,11 @@ from worker.models.registry import create_model
 from worker.models.wire import Wire
 from worker.testing.provider_server import ProviderServer
 
-NAMES = {"openai-chat": "openai-chat:some-model", "openai": "openai:gpt-6-sol", "anthropic": "anthropic:claude-opus-5-5"}
+NAMES = {
+    "openai-chat": "openai-chat:some-model",
+    "openai": "openai:gpt-6-sol",
+    "anthropic": "anthropic:claude-opus-5-5",
+}
 READ = ToolSpec("read_file", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 

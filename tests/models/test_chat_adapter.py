@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from worker.errors import ConfigError, ContextOverflow, ProviderDown, RateLimited, StreamBroken
+from worker.errors import ConfigError, ContextOverflow, Overloaded, ProviderDown, RateLimited, StreamBroken
 from worker.items import AssistantItem, ReasoningItem, ToolCallItem, ToolResultItem, UserItem
 from worker.models.base import ModelSettings, Request, Usage
 from worker.models.openai_chat import ChatModel, chat_usage, quirks
@@ -21,7 +21,9 @@ def chunk(delta: dict[str, Any] | None = None, reason: str | None = None, **rest
     return {"id": "c", "model": "m", "choices": [{"index": 0, "delta": delta or {}, "finish_reason": reason}], **rest}
 
 
-def part(index: int | None = 0, call_id: str | None = None, name: str | None = None, arguments: Any = None) -> dict[str, Any]:
+def part(
+    index: int | None = 0, call_id: str | None = None, name: str | None = None, arguments: Any = None
+) -> dict[str, Any]:
     function = {k: v for k, v in {"name": name, "arguments": arguments}.items() if v is not None}
     fields = {"index": index, "id": call_id, "function": function}
     return chunk({"tool_calls": [{k: v for k, v in fields.items() if v is not None}]})
@@ -50,7 +52,10 @@ async def test_a_stream_with_a_reason_needs_no_done(connect: Any) -> None:
 async def test_usage_may_come_anywhere(connect: Any) -> None:
     usage = {"prompt_tokens": 9, "completion_tokens": 2}
     for events in (
-        [chunk({"content": "a"}, usage={"prompt_tokens": 9, "completion_tokens": 1}), chunk(reason="stop", usage=usage)],
+        [
+            chunk({"content": "a"}, usage={"prompt_tokens": 9, "completion_tokens": 1}),
+            chunk(reason="stop", usage=usage),
+        ],
         [chunk({"content": "a"}), chunk(reason="stop"), {"choices": [], "usage": usage}],
         [chunk({"content": "a"}), chunk(reason="stop"), {"choices": None, "usage": usage}],
         [chunk({"content": "a"}), {"choices": [{"delta": {}, "finish_reason": "stop", "usage": usage}]}],
@@ -138,7 +143,12 @@ async def test_ids_that_a_server_counts_from_zero_are_made_distinct(connect: Any
         ToolResultItem(call_id="0", name="t", status="ok", summary="s"),
     ]
     reply = await reply_to(
-        connect, part(0, "0", "t", "{}"), part(1, "1", "t", "{}"), part(2, "1", "t", "{}"), chunk(reason="stop"), items=history
+        connect,
+        part(0, "0", "t", "{}"),
+        part(1, "1", "t", "{}"),
+        part(2, "1", "t", "{}"),
+        chunk(reason="stop"),
+        items=history,
     )
     ids = [c.call_id for c in reply.items]
     assert len({"0", *ids}) == 4 and ids[1] == "1"
@@ -146,9 +156,12 @@ async def test_ids_that_a_server_counts_from_zero_are_made_distinct(connect: Any
 
 async def test_reasoning_is_kept_in_the_field_it_came_in(connect: Any) -> None:
     reply = await reply_to(
-        connect, chunk({"reasoning_content": "a\ud83d"}), chunk({"reasoning_content": "b"}), chunk({"content": "x"}),
+        connect,
+        chunk({"reasoning_content": "a\ud83d"}),
+        chunk({"reasoning_content": "b"}),
+        chunk({"content": "x"}),
         chunk(reason="stop"),
-    )  # fmt: skip
+    )
     assert json.loads(reply.items[0].payload) == {"reasoning_content": "a\ud83db"}
     assert reply.items[0].text == "a\ufffdb"
     assert reply.items[0].payload.isascii()
@@ -166,7 +179,9 @@ async def test_reasoning_is_kept_in_the_field_it_came_in(connect: Any) -> None:
 
 async def test_content_in_parts_is_text(connect: Any) -> None:
     reply = await reply_to(
-        connect, chunk({"content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "x"}]}), chunk(reason="stop")
+        connect,
+        chunk({"content": [{"type": "thinking", "thinking": "t"}, {"type": "text", "text": "x"}]}),
+        chunk(reason="stop"),
     )
     assert [item.text for item in reply.items] == ["x"]
 
@@ -175,7 +190,9 @@ async def test_a_completion_in_one_piece_is_accepted(connect: Any) -> None:
     call = {"id": "call_aaaaaaaaaaaaaaaa", "type": "function", "function": {"name": "t", "arguments": "{}"}}
     body = {
         "object": "chat.completion",
-        "choices": [{"message": {"role": "assistant", "content": "hi", "tool_calls": [call]}, "finish_reason": "tool_calls"}],
+        "choices": [
+            {"message": {"role": "assistant", "content": "hi", "tool_calls": [call]}, "finish_reason": "tool_calls"}
+        ],
         "usage": {"prompt_tokens": 5, "completion_tokens": 2},
     }
     with ProviderServer([Http(200, body)]) as server:
@@ -189,7 +206,7 @@ async def test_a_completion_in_one_piece_is_accepted(connect: Any) -> None:
     ("event", "kind"),
     [
         ({"error": {"code": 429, "message": "slow"}}, RateLimited),
-        ([{"error": {"code": 503, "message": "slow", "status": "UNAVAILABLE"}}], Exception),
+        ([{"error": {"code": 503, "message": "slow", "status": "UNAVAILABLE"}}], Overloaded),
         ({"choices": [{"delta": {}, "finish_reason": "error", "error": {"code": 502, "message": "up"}}]}, ProviderDown),
         ({"choices": [{"delta": {}, "finish_reason": "error"}]}, ProviderDown),
         ({"choices": [{"delta": {}, "finish_reason": "model_context_window_exceeded"}]}, ContextOverflow),
@@ -206,7 +223,13 @@ async def test_errors_in_chunks_keep_their_meaning(connect: Any, event: Any, kin
 
 @pytest.mark.parametrize(
     ("native", "stop"),
-    [("stop", "end"), ("length", "length"), ("model_length", "length"), ("content_filter", "refusal"), ("novel", "unknown")],
+    [
+        ("stop", "end"),
+        ("length", "length"),
+        ("model_length", "length"),
+        ("content_filter", "refusal"),
+        ("novel", "unknown"),
+    ],
 )
 async def test_each_reason_has_its_meaning(connect: Any, native: str, stop: str) -> None:
     """B108, B117."""
@@ -235,7 +258,9 @@ async def test_a_cut_call_that_claims_to_be_complete_does_not_run(connect: Any) 
 
 async def test_a_call_cut_before_its_arguments_is_no_call_without_arguments(connect: Any) -> None:
     """B110."""
-    with ProviderServer([Answer(calls=[Call("delete_all", "")], stop="length"), Answer(calls=[Call("now", "")])]) as server:
+    with ProviderServer(
+        [Answer(calls=[Call("delete_all", "")], stop="length"), Answer(calls=[Call("now", "")])]
+    ) as server:
         async with connect(server) as ask:
             assert (await ask()).items[0].parsed is None
             assert (await ask()).items[0].parsed == {}
@@ -287,7 +312,13 @@ def test_each_dialect_of_usage_gives_the_whole_input(usage: Any, total: Any, cac
 
 def body(settings: ModelSettings, **rest: Any) -> dict[str, Any]:
     model = ChatModel("m", settings)
-    fields = {"system": "s", "tools": (), "items": [], "messages": b'{"role":"user","content":"u"}', "max_output_tokens": 77}
+    fields = {
+        "system": "s",
+        "tools": (),
+        "items": [],
+        "messages": b'{"role":"user","content":"u"}',
+        "max_output_tokens": 77,
+    }
     return json.loads(model.body(Request(**{**fields, **rest})))
 
 
@@ -301,7 +332,9 @@ def test_openai_is_asked_with_its_own_names_and_others_with_the_common_ones() ->
 
 
 def test_settings_reach_the_body() -> None:
-    sent = body(ModelSettings(temperature=0.2, top_p=0.9, reasoning="high", extra_body={"seed": 7, "max_completion_tokens": 5}))
+    sent = body(
+        ModelSettings(temperature=0.2, top_p=0.9, reasoning="high", extra_body={"seed": 7, "max_completion_tokens": 5})
+    )
     assert (sent["temperature"], sent["top_p"], sent["reasoning_effort"], sent["seed"]) == (0.2, 0.9, "high", 7)
     assert sent["max_completion_tokens"] == 5
     router = ModelSettings(base_url="https://openrouter.ai/api/v1", reasoning=4_000)
@@ -338,7 +371,13 @@ def test_each_endpoint_has_its_own_key_variable(url: str | None, env: str | None
 def test_plain_http_is_for_loopback_only(provider: str) -> None:
     for url in ("http://127.0.0.1:1/v1", "http://localhost:1", "http://[::1]:1/v1", "https://llm.example.com"):
         create_model(f"{provider}:m", ModelSettings(base_url=url))
-    for url in ("http://llm.example.com/v1", "http://127.0.0.1.example.com", "ftp://x", "llm.example.com", "https://u:p@x.example"):
+    for url in (
+        "http://llm.example.com/v1",
+        "http://127.0.0.1.example.com",
+        "ftp://x",
+        "llm.example.com",
+        "https://u:p@x.example",
+    ):
         with pytest.raises(ConfigError, match="base_url"):
             create_model(f"{provider}:m", ModelSettings(base_url=url))
 

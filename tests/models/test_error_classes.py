@@ -34,86 +34,177 @@ def claude(message: str, kind: str = "invalid_request_error", code: str | None =
 
 
 OVERFLOWS = {
-    "openai responses 400": (400, openai("Your input exceeds the context window of this model.", "context_length_exceeded"), None, None),
-    "openai responses in the stream": (None, {"type": "error", "code": "context_length_exceeded", "message": "too much"}, None, None),
+    "openai responses 400": (
+        400,
+        openai("Your input exceeds the context window of this model.", "context_length_exceeded"),
+        None,
+        None,
+    ),
+    "openai responses in the stream": (
+        None,
+        {"type": "error", "code": "context_length_exceeded", "message": "too much"},
+        None,
+        None,
+    ),
     "openai responses failed": (
-        None, {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": "x"}}}, None, None,
+        None,
+        {"type": "response.failed", "response": {"error": {"code": "context_length_exceeded", "message": "x"}}},
+        None,
+        None,
     ),
     "openai chat": (
         400,
-        openai("This model's maximum context length is 128000 tokens. However, your messages resulted in 130500 tokens.",
-               "context_length_exceeded", param="messages"),
-        128_000, 130_500,
+        openai(
+            "This model's maximum context length is 128000 tokens. However, your messages resulted in 130500 tokens.",
+            "context_length_exceeded",
+            param="messages",
+        ),
+        128_000,
+        130_500,
     ),
     "openai chat with output": (
         400,
-        openai("This model's maximum context length is 8192 tokens. However, you requested 9000 tokens (8000 in the messages, "
-               "1000 in the completion).", "context_length_exceeded"),
-        8_192, 9_000,
+        openai(
+            "This model's maximum context length is 8192 tokens. However, you requested 9000 tokens "
+            "(8000 in the messages, "
+            "1000 in the completion).",
+            "context_length_exceeded",
+        ),
+        8_192,
+        9_000,
     ),
     "anthropic": (400, claude("prompt is too long: 215000 tokens > 200000 maximum"), 200_000, 215_000),
     "anthropic older": (
-        400, claude("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"), 200_000, 210_000,
+        400,
+        claude("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000"),
+        200_000,
+        210_000,
     ),
     "anthropic bytes": (413, claude("Request exceeds the maximum size", "request_too_large"), None, None),
     "bedrock": (400, {"message": "Input is too long for requested model."}, None, None),
     "vertex list": (
         400,
-        [{"error": {"code": 400, "status": "INVALID_ARGUMENT",
-                    "message": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."}}],
-        1_048_576, 1_200_000,
+        [
+            {
+                "error": {
+                    "code": 400,
+                    "status": "INVALID_ARGUMENT",
+                    "message": "The input token count (1200000) exceeds the maximum number of tokens allowed "
+                    "(1048576).",
+                }
+            }
+        ],
+        1_048_576,
+        1_200_000,
     ),
     "openrouter": (
         400,
-        {"error": {"code": 400, "message": "This endpoint's maximum context length is 65536 tokens. However, you requested "
-                   "about 70000 tokens."}},
-        65_536, 70_000,
+        {
+            "error": {
+                "code": 400,
+                "message": "This endpoint's maximum context length is 65536 tokens. However, you requested "
+                "about 70000 tokens.",
+            }
+        },
+        65_536,
+        70_000,
     ),
     "vllm": (
         400,
-        {"object": "error", "type": "BadRequestError", "code": 400, "param": "input_tokens",
-         "message": "You passed 5000 input tokens and requested 100 output tokens. However, the model's context length is only "
-         "4096 tokens."},
-        4_096, 5_000,
+        {
+            "object": "error",
+            "type": "BadRequestError",
+            "code": 400,
+            "param": "input_tokens",
+            "message": "You passed 5000 input tokens and requested 100 output tokens. However, "
+            "the model's context length "
+            "is only "
+            "4096 tokens.",
+        },
+        4_096,
+        5_000,
     ),
     "vllm older": (400, openai("max_tokens must be at least 1, got -904.", 400, "BadRequestError"), None, None),
     "llama.cpp": (
         400,
-        {"error": {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 4096,
-                   "message": "the request exceeds the available context size, try increasing it"}},
-        4_096, 9_000,
+        {
+            "error": {
+                "code": 400,
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": 9000,
+                "n_ctx": 4096,
+                "message": "the request exceeds the available context size, try increasing it",
+            }
+        },
+        4_096,
+        9_000,
     ),
-    "llama.cpp fork 500": (500, {"error": {"code": 500, "type": "server_error", "message": "the request exceeds the available context size"}}, None, None),
+    "llama.cpp fork 500": (
+        500,
+        {"error": {"code": 500, "type": "server_error", "message": "the request exceeds the available context size"}},
+        None,
+        None,
+    ),
     "llama-cpp-python": (
-        400, openai("Requested tokens (3005) exceed context window of 2048", "context_length_exceeded"), 2_048, 3_005,
+        400,
+        openai("Requested tokens (3005) exceed context window of 2048", "context_length_exceeded"),
+        2_048,
+        3_005,
     ),
     "lm studio": (
         None,
-        {"error": "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context "
-         "length of only 4096 tokens"},
-        4_096, 5_000,
+        {
+            "error": "Trying to keep the first 5000 tokens when context the overflows. However, the model "
+            "is loaded with context "
+            "length of only 4096 tokens"
+        },
+        4_096,
+        5_000,
     ),
     "mistral": (
         400,
-        {"object": "error", "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum "
-         "context length", "type": "invalid_request_error"},
-        32_768, 40_000,
+        {
+            "object": "error",
+            "message": "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum "
+            "context length",
+            "type": "invalid_request_error",
+        },
+        32_768,
+        40_000,
     ),
-    "deepseek": (400, openai("This model's maximum context length is 131072 tokens. However, you requested 140000 tokens."), 131_072, 140_000),
-    "groq": (400, openai("Please reduce the length of the messages or completion.", "context_length_exceeded"), None, None),
-    "xai": (400, {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."}, 131_072, 537_812),
+    "deepseek": (
+        400,
+        openai("This model's maximum context length is 131072 tokens. However, you requested 140000 tokens."),
+        131_072,
+        140_000,
+    ),
+    "groq": (
+        400,
+        openai("Please reduce the length of the messages or completion.", "context_length_exceeded"),
+        None,
+        None,
+    ),
+    "xai": (
+        400,
+        {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."},
+        131_072,
+        537_812,
+    ),
     "copilot": (400, openai("prompt token count of 140000 exceeds the limit of 128000"), 128_000, 140_000),
     "kimi": (400, openai("Your request exceeded model token limit: 262144 (requested: 300000)"), 262_144, 300_000),
     "minimax": (400, openai("invalid params, context window exceeds limit"), None, None),
     "cerebras without a body": (413, "", None, None),
     "cerebras": (400, openai("Current length is 9000 while limit is 8192"), 8_192, 9_000),
     "tgi": (
-        422, {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens"}, 4_096, 5_000,
+        422,
+        {"error": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens"},
+        4_096,
+        5_000,
     ),
     "B059 a gateway's 403": (403, openai("context window exceeded"), None, None),
     "B059 413": (413, "Payload Too Large", None, None),
     "B059 400": (400, claude("prompt is too long"), None, None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)
@@ -127,17 +218,37 @@ def test_every_known_shape_of_overflow_is_recognised_with_its_numbers(name: str)
 OTHERS = {
     "B059 control: a wrong key": (403, openai("invalid key"), AuthFailed),
     "a field that is too long is no overflow": (
-        400, openai("Invalid 'user': string too long. Expected maximum length 64", "string_above_max_length"), BadRequest,
+        400,
+        openai("Invalid 'user': string too long. Expected maximum length 64", "string_above_max_length"),
+        BadRequest,
     ),
-    "a 429 is judged before its text": (429, openai("rate limit: the prompt was 'input is too long'", "rate_limit_exceeded"), RateLimited),
-    "openai quota": (429, openai("You exceeded your current quota", "insufficient_quota", "insufficient_quota"), QuotaExhausted),
-    "quota text without a code": (429, openai("You exceeded your current quota, please check your plan."), QuotaExhausted),
+    "a 429 is judged before its text": (
+        429,
+        openai("rate limit: the prompt was 'input is too long'", "rate_limit_exceeded"),
+        RateLimited,
+    ),
+    "openai quota": (
+        429,
+        openai("You exceeded your current quota", "insufficient_quota", "insufficient_quota"),
+        QuotaExhausted,
+    ),
+    "quota text without a code": (
+        429,
+        openai("You exceeded your current quota, please check your plan."),
+        QuotaExhausted,
+    ),
     "openai rate with a billing link": (
-        429, openai("Rate limit reached. Add a payment method at /account/billing", "rate_limit_exceeded", "requests"), RateLimited,
+        429,
+        openai("Rate limit reached. Add a payment method at /account/billing", "rate_limit_exceeded", "requests"),
+        RateLimited,
     ),
     "tokens per minute with room": (
         429,
-        openai("Rate limit reached on tokens per min (TPM): Limit 30000, Used 25000, Requested 9000.", "rate_limit_exceeded", "tokens"),
+        openai(
+            "Rate limit reached on tokens per min (TPM): Limit 30000, Used 25000, Requested 9000.",
+            "rate_limit_exceeded",
+            "tokens",
+        ),
         RateLimited,
     ),
     "anthropic rate": (429, claude("slow down", "rate_limit_error"), RateLimited),
@@ -158,14 +269,26 @@ OTHERS = {
     "403": (403, claude("not yours", "permission_error"), AuthFailed),
     "404 model": (404, openai("The model `x` does not exist", "model_not_found"), ModelNotFound),
     "400 model": (400, openai("The model `x` does not exist or you have no access"), ModelNotFound),
-    "thinking bound elsewhere": (400, claude("messages.3: thinking block is bound to a different conversation"), InvalidHistory),
-    "anthropic pairing": (400, claude("tool_use ids were found without tool_result blocks immediately after: a"), InvalidHistory),
+    "thinking bound elsewhere": (
+        400,
+        claude("messages.3: thinking block is bound to a different conversation"),
+        InvalidHistory,
+    ),
+    "anthropic pairing": (
+        400,
+        claude("tool_use ids were found without tool_result blocks immediately after: a"),
+        InvalidHistory,
+    ),
     "openai pairing": (400, openai("No tool output found for function call call_1."), InvalidHistory),
     "chat pairing": (
-        400, openai("An assistant message with 'tool_calls' must be followed by tool messages for each 'tool_call_id'"), InvalidHistory,
+        400,
+        openai("An assistant message with 'tool_calls' must be followed by tool messages for each 'tool_call_id'"),
+        InvalidHistory,
     ),
     "reasoning alone": (
-        400, openai("Item 'rs_1' of type 'reasoning' was provided without its required following item."), InvalidHistory,
+        400,
+        openai("Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+        InvalidHistory,
     ),
     "compaction": (400, claude("x", "invalid_request_error", "compaction_signature_invalid"), InvalidHistory),
     "content filter": (400, openai("filtered", "content_filter"), Refused),
@@ -178,7 +301,7 @@ OTHERS = {
     "plain bad request": (400, openai("unknown parameter: foo", "unknown_parameter"), BadRequest),
     "validation list": (422, {"detail": [{"loc": ["body"], "msg": "field required"}]}, BadRequest),
     "nothing at all": (400, None, BadRequest),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -191,14 +314,18 @@ def test_what_is_no_overflow_gets_its_own_class(name: str) -> None:
 
 def test_a_request_above_the_rate_tier_needs_compaction_not_patience() -> None:
     body = openai(
-        "Request too large for gpt-x on tokens per min (TPM): Limit 30000, Requested 45000.", "rate_limit_exceeded", "tokens"
+        "Request too large for gpt-x on tokens per min (TPM): Limit 30000, Requested 45000.",
+        "rate_limit_exceeded",
+        "tokens",
     )
     error = classify(429, body, {"retry-after": "5"})
     assert type(error) is TooLargeForTier
     assert (error.limit, error.requested) == (30_000, 45_000)
     assert not error.retryable and error.retry_after is None
     assert type(classify(413, body)) is TooLargeForTier
-    assert type(classify(429, openai("Request too large for gpt-x", "rate_limit_exceeded", "tokens"))) is TooLargeForTier
+    assert (
+        type(classify(429, openai("Request too large for gpt-x", "rate_limit_exceeded", "tokens"))) is TooLargeForTier
+    )
 
 
 def test_status_code_and_request_id_are_kept() -> None:
@@ -238,14 +365,24 @@ def test_each_form_of_retry_after_is_read(headers: dict[str, str], seconds: floa
 
 
 def test_googles_retry_delay_means_a_rate_and_not_a_quota() -> None:
-    body = [{"error": {"code": 429, "message": "You exceeded your current quota", "status": "RESOURCE_EXHAUSTED",
-                       "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}]}}]  # fmt: skip
+    body = [
+        {
+            "error": {
+                "code": 429,
+                "message": "You exceeded your current quota",
+                "status": "RESOURCE_EXHAUSTED",
+                "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s"}],
+            }
+        }
+    ]
     error = classify(429, body)
     assert type(error) is RateLimited
     assert error.retry_after == 34.0
 
 
-@pytest.mark.parametrize("body", [[], [1], {"error": None}, {"error": []}, {"error": 3}, "null", b"\xff\xfe", 7, {"detail": 1}])
+@pytest.mark.parametrize(
+    "body", [[], [1], {"error": None}, {"error": []}, {"error": 3}, "null", b"\xff\xfe", 7, {"detail": 1}]
+)
 def test_no_shape_of_body_breaks_the_classifier(body: object) -> None:
     assert classify(400, body).status == 400
     assert classify(None, body).message
@@ -264,7 +401,9 @@ def test_numbers_with_separators_are_read() -> None:
 def test_a_reply_that_stops_for_length_with_no_output_near_the_window_is_an_overflow() -> None:
     """B059."""
 
-    def judge(tokens: int | None, *, produced: bool = False, output: int = 0, known: bool = True, asked: int = 4_000) -> str | None:
+    def judge(
+        tokens: int | None, *, produced: bool = False, output: int = 0, known: bool = True, asked: int = 4_000
+    ) -> str | None:
         usage = Usage(input_tokens=tokens, output_tokens=output)
         return silent_overflow(
             stop="length", produced=produced, asked=asked, usage=usage, window=32_000, window_known=known

@@ -17,7 +17,14 @@ pytestmark = pytest.mark.anyio
 
 
 def body(model_id: str = "gpt-6-sol", settings: ModelSettings | None = None, **rest: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = {"system": "s", "tools": (), "items": [], "messages": b"{}", "max_output_tokens": 50, "cache_key": "k"}
+    fields: dict[str, Any] = {
+        "system": "s",
+        "tools": (),
+        "items": [],
+        "messages": b"{}",
+        "max_output_tokens": 50,
+        "cache_key": "k",
+    }
     return json.loads(ResponsesModel(model_id, settings).body(Request(**{**fields, **rest})))
 
 
@@ -52,7 +59,9 @@ def test_nothing_is_stored_and_nothing_is_cut_in_silence() -> None:
 
 
 def test_settings_reach_the_body() -> None:
-    sent = body(settings=ModelSettings(reasoning="high", temperature=0.1, top_p=0.5, extra_body={"service_tier": "flex"}))
+    sent = body(
+        settings=ModelSettings(reasoning="high", temperature=0.1, top_p=0.5, extra_body={"service_tier": "flex"})
+    )
     assert sent["reasoning"] == {"effort": "high"} and sent["service_tier"] == "flex"
     assert (sent["temperature"], sent["top_p"]) == (0.1, 0.5)
     assert "reasoning" not in body() and body()["include"] == ["reasoning.encrypted_content"]
@@ -64,7 +73,13 @@ def test_tools_are_not_strict() -> None:
 
     tool = ToolSpec("t", "d", {"type": "object", "properties": {}})
     assert body(tools=(tool,))["tools"] == [
-        {"type": "function", "name": "t", "description": "d", "parameters": {"type": "object", "properties": {}}, "strict": False}
+        {
+            "type": "function",
+            "name": "t",
+            "description": "d",
+            "parameters": {"type": "object", "properties": {}},
+            "strict": False,
+        }
     ]
 
 
@@ -73,7 +88,8 @@ def test_tools_are_not_strict() -> None:
 
 async def test_reasoning_is_kept_byte_for_byte_from_the_final_event(connect: Any) -> None:
     """B146: the value of the first event may be partial, and the text of the last one is kept as it is."""
-    raw = '{ "type":"reasoning", "id":"rs_1","summary":[{"type":"summary_text","text":"th\\u00e9 \\ud83d"}],"encrypted_content":"AB==" }'
+    summary = '[{"type":"summary_text","text":"th\\u00e9 \\ud83d"}]'
+    raw = '{ "type":"reasoning", "id":"rs_1","summary":' + summary + ',"encrypted_content":"AB==" }'
     event = f'data: {{"type":"response.output_item.done","output_index":0,"item":{raw},"sequence_number":3}}\n\n'
     added = {"type": "response.output_item.added", "item": {"type": "reasoning", "encrypted_content": "A"}}
     reply = await reply_to(connect, added, event.encode(), done(MESSAGE, 1), completed())
@@ -112,14 +128,22 @@ async def test_items_of_unknown_type_are_kept_to_be_sent_back(connect: Any) -> N
 )
 async def test_an_incomplete_response_says_why(connect: Any, reason: str, stop: str) -> None:
     """B108, B117."""
-    reply = await reply_to(connect, done(MESSAGE), completed(status="incomplete", incomplete_details={"reason": reason}))
+    reply = await reply_to(
+        connect, done(MESSAGE), completed(status="incomplete", incomplete_details={"reason": reason})
+    )
     assert (reply.stop, reply.native_stop, reply.items[0].text) == (stop, reason, "hi")
 
 
 async def test_a_cut_call_that_stands_only_in_the_last_event_does_not_run(connect: Any) -> None:
     """B110."""
-    call = {"type": "function_call", "id": "fc", "call_id": "call_aaaaaaaaaaaaaaaa", "name": "t", "arguments": '{"a":',
-            "status": "incomplete"}  # fmt: skip
+    call = {
+        "type": "function_call",
+        "id": "fc",
+        "call_id": "call_aaaaaaaaaaaaaaaa",
+        "name": "t",
+        "arguments": '{"a":',
+        "status": "incomplete",
+    }
     end = completed(status="incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[MESSAGE, call])
     reply = await reply_to(connect, done(MESSAGE), end)
     assert [item.type for item in reply.items] == ["assistant", "tool_call"]
@@ -156,7 +180,13 @@ async def test_a_nested_error_object_is_an_error(connect: Any) -> None:
 
 
 async def test_a_response_in_one_piece_is_accepted(connect: Any) -> None:
-    response = {"object": "response", "id": "r", "status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 4}}
+    response = {
+        "object": "response",
+        "id": "r",
+        "status": "completed",
+        "output": [MESSAGE],
+        "usage": {"input_tokens": 4},
+    }
     with ProviderServer([Http(200, response)], wire="openai") as server:
         async with connect(server) as ask:
             reply = await ask()

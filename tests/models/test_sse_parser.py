@@ -33,7 +33,9 @@ def test_each_kind_of_line_end_at_each_cut(end: str) -> None:
 
 @given(st.lists(st.text(), max_size=5), st.lists(st.integers(1, 40), max_size=30))
 def test_any_cut_of_the_bytes_gives_the_same_events(texts: list[str], cuts: list[int]) -> None:
-    body = "".join(f"data: {json.dumps(text, ensure_ascii=False)}\n\n" for text in texts).encode("utf-8", "surrogatepass")
+    body = "".join(f"data: {json.dumps(text, ensure_ascii=False)}\n\n" for text in texts).encode(
+        "utf-8", "surrogatepass"
+    )
     chunks: list[bytes] = []
     rest = body
     for cut in cuts:

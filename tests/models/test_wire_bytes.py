@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -57,14 +58,21 @@ def items(name: str) -> st.SearchStrategy[Item]:
             payload=st.just(payload),
             reply=reply,
         ),
-        st.builds(ToolCallItem, id=st.just("i"), call_id=call_id, name=st.just("t"), arguments=st.just("{}"), reply=reply),
+        st.builds(
+            ToolCallItem, id=st.just("i"), call_id=call_id, name=st.just("t"), arguments=st.just("{}"), reply=reply
+        ),
         st.builds(
             ToolResultItem, id=st.just("i"), call_id=call_id, name=st.just("t"), status=st.just("ok"), summary=text
         ),
         st.builds(ContextItem, id=st.just("i"), kind=st.just("notice"), text=text),
         st.builds(OrderItem, id=st.just("i"), text=text, tag=st.just("T")),
         st.builds(
-            OpaqueItem, id=st.just("i"), provider=st.just("other"), model=st.just("m"), payload=st.just("{}"), reply=reply
+            OpaqueItem,
+            id=st.just("i"),
+            provider=st.just("other"),
+            model=st.just("m"),
+            payload=st.just("{}"),
+            reply=reply,
         ),
     )
 
@@ -116,7 +124,7 @@ def test_every_body_is_valid_json_and_roles_alternate(run: tuple[str, list[Item]
         return
     roles = [message["role"] for message in messages if message["role"] != "tool"]
     spoken = [m["role"] for m in messages]
-    for before, after in zip(spoken, spoken[1:], strict=False):
+    for before, after in itertools.pairwise(spoken):
         assert before == "tool" or before != after, spoken
     assert set(roles) <= {"user", "assistant"}
 

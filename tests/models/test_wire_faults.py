@@ -1,4 +1,4 @@
-"""The probe matrix of the facts file (section 1.2): every way a provider fails, on the three wires and both backends."""
+"""The probe matrix of facts, providers 1.2: every way a provider fails, on the three wires and both backends."""
 
 from __future__ import annotations
 
@@ -100,7 +100,14 @@ async def test_a_finished_stream_gives_its_connection_back(wire: Any, connect: A
 
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(429, RateLimited), (500, ProviderDown), (529, Overloaded), (408, ProviderDown), (409, ProviderDown), (503, Overloaded)],
+    [
+        (429, RateLimited),
+        (500, ProviderDown),
+        (529, Overloaded),
+        (408, ProviderDown),
+        (409, ProviderDown),
+        (503, Overloaded),
+    ],
 )
 async def test_a_busy_provider_is_asked_once_and_named(wire: Any, connect: Any, status: int, kind: type) -> None:
     """B103, B105: no hidden retry of the SDK; status, id and wait are kept."""
@@ -196,7 +203,9 @@ async def test_an_overflow_inside_a_stream_is_an_overflow(wire: Any, connect: An
 
 
 async def test_a_success_that_holds_an_error_is_an_error(wire: Any, connect: Any) -> None:
-    with ProviderServer([Http(200, error("no credit", "insufficient_quota", "insufficient_quota"))], wire=wire) as server:
+    with ProviderServer(
+        [Http(200, error("no credit", "insufficient_quota", "insufficient_quota"))], wire=wire
+    ) as server:
         raised = await failure(connect, server)
     assert type(raised) is QuotaExhausted and raised.message == "no credit"
 
@@ -419,3 +428,20 @@ async def test_a_refused_prompt_is_a_refusal(wire: Any, connect: Any) -> None:
     """B117."""
     with ProviderServer([Http(400, error("blocked", "invalid_request_error", "content_filter"))], wire=wire) as server:
         assert type(await failure(connect, server)) is Refused
+
+
+@pytest.mark.parametrize("key", ["sk-“quoted”", "sk-one\nsk-two", "sk one"])
+async def test_a_key_with_impossible_characters_is_named_by_its_variable_only(
+    wire: Any, connect: Any, monkeypatch: Any, key: str
+) -> None:
+    monkeypatch.setenv("POD_TEST_KEY", key)
+    with ProviderServer([Answer("x")], wire=wire) as server:
+        raised = await failure(connect, server, api_key_env="POD_TEST_KEY")
+    assert type(raised) is AuthFailed and "POD_TEST_KEY" in raised.message and key not in raised.message
+
+
+async def test_a_stream_under_the_wrong_content_type_is_read(connect: Any) -> None:
+    events = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    with ProviderServer([Http(200, events)]) as server:
+        async with connect(server) as ask:
+            assert (await ask()).items[0].text == "hi"

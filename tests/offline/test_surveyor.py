@@ -71,6 +71,21 @@ async def test_a_lost_context_costs_requests_and_nothing_else(root: Path, seed: 
     assert f"obeyed (Last line: {tree.last_line})" in end
 
 
+@pytest.mark.parametrize("seed", range(20, 26))
+async def test_notes_are_read_back_in_parts(root: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With parts so small that neither the notes nor the totals nor the report ever stand in one request."""
+    monkeypatch.setattr("worker.offline.surveyor.NOTE_LINES", 10)
+    monkeypatch.setattr("worker.offline.surveyor.PAGE_LINES", 40)
+    monkeypatch.setattr("worker.offline.surveyor.CHUNK_TOKENS", 300)
+    monkeypatch.setattr("worker.offline.survey_totals.ENTRIES", 6)
+    tree = grow(root, seed, files=20, met_as="py" if seed % 2 else "txt")
+    drive = Drive(root, surveyor(), lose=randomly(seed, 0.2))
+    end = await drive.run(tree.task, 1_000)
+    assert_right(root, tree)
+    assert f"obeyed (Last line: {tree.last_line})" in end
+    assert '["=",' in (root / "notes/log.md").read_text()
+
+
 @pytest.mark.parametrize("notes", ["notes/log.md", None])
 async def test_a_pruned_result_is_not_missed(root: Path, notes: str | None) -> None:
     """Behind the newest 6,000 tokens every result is a stub, as the runtime's own pruning makes them."""

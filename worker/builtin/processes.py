@@ -115,7 +115,7 @@ class Processes:
     def _members(self, job: Job) -> list[int]:
         """The living processes of the job. An id that now belongs to another process is not one of them."""
         leader = look_at(job.pid)
-        if leader is not None and True and leader.pgid == job.pgid:
+        if leader is not None and leader.started == job.start_ticks and leader.pgid == job.pgid:
             return in_group(job.pgid)
         if leader is not None and leader.started:
             return []

@@ -11,27 +11,22 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from worker.errors import ContextOverflow
 from worker.items import (
     AssistantItem,
     Item,
     OpaqueItem,
     ReasoningItem,
-    ReplyItem,
     ToolCallItem,
     ToolResultItem,
 )
-from worker.models.adapter import Assembler, CallParts, HttpModel, build_call, effort
-from worker.models.base import Emit, ModelSettings, Request, StopReason, ToolSpec, Usage
+from worker.models.adapter import Assembler, HttpModel, effort
+from worker.models.anthropic_stream import MessagesAssembler
+from worker.models.base import Emit, ModelSettings, Request, ToolSpec
 from worker.models.encoding import (
     NO_IMAGES,
     SideEncoder,
-    count,
     dumps,
-    dumps_exact,
     images_of,
-    listing,
-    mapping,
     result_text,
     spliced,
     tool_defs,
@@ -41,7 +36,6 @@ from worker.models.encoding import (
     wire_name,
 )
 from worker.models.table import known, takes_images
-from worker.text import clean
 
 PROVIDER = "anthropic"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
@@ -112,198 +106,6 @@ class MessagesEncoder(SideEncoder):
 
 def _image(image: Any) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
-
-
-class _Block:
-    """A content block while it streams."""
-
-    __slots__ = ("json", "texts", "value")
-
-    def __init__(self, value: dict[str, Any]) -> None:
-        self.value = value
-        self.json: list[str] = []
-        self.texts: dict[str, list[str]] = {}
-
-    def add(self, field: str, text: str) -> None:
-        self.texts.setdefault(field, []).append(text)
-
-    def whole(self) -> dict[str, Any]:
-        """The block with its pieces put together, every other field as it came."""
-        value = dict(self.value)
-        for field, pieces in self.texts.items():
-            value[field] = (value.get(field) or "") + "".join(pieces)
-        return value
-
-
-_DELTAS = {
-    "text_delta": ("text", "text"),
-    "thinking_delta": ("thinking", "thinking"),
-    "signature_delta": ("signature", "signature"),
-    "compaction_delta": ("content", "content"),
-}
-
-
-class MessagesAssembler(Assembler):
-    """Builds a reply from the events of a message."""
-
-    def __init__(self, emit: Emit, request: Request, model: str, model_id: str) -> None:
-        super().__init__(emit, request, model)
-        self._model_id = model_id
-        self._blocks: dict[int, _Block] = {}
-        self._usage: dict[str, Any] = {}
-
-    def event(self, name: str, data: str) -> bool:
-        """Takes one event."""
-        event = mapping(self.parse(data))
-        match event.get("type") or name:
-            case "message_start":
-                message = mapping(event.get("message"))
-                self.provider_id = _str(message.get("id")) or None
-                self.model_name = _str(message.get("model"))
-                self._merge_usage(message)
-                self._transformed(message)
-            case "content_block_start":
-                self._start(int(event.get("index") or 0), mapping(event.get("content_block")))
-            case "content_block_delta":
-                self._delta(int(event.get("index") or 0), mapping(event.get("delta")))
-            case "message_delta":
-                delta = mapping(event.get("delta"))
-                self.native_stop = _str(delta.get("stop_reason")) or self.native_stop
-                self._merge_usage(event)
-                self._transformed(event)
-                self._transformed(delta)
-            case "message_stop":
-                self._stop()
-            case "error":
-                raise self.error(event)
-            case "ping":
-                return False
-            case _:
-                if event.get("error"):
-                    raise self.error(event)
-        return True
-
-    def items(self) -> list[ReplyItem]:
-        """The content in order; blocks of unknown type are kept and sent back as they are."""
-        found: list[ReplyItem] = []
-        cut = self.cut()
-        last = max(self._blocks, default=0)
-        for index in sorted(self._blocks):
-            block = self._blocks[index]
-            value = block.whole()
-            match value.get("type"):
-                case "text":
-                    text = clean(_str(value.get("text")))
-                    if text.strip():
-                        found.append(AssistantItem(text=text))
-                case "thinking" | "redacted_thinking":
-                    found.append(
-                        ReasoningItem(
-                            provider=PROVIDER,
-                            model=self._model_id,
-                            payload=dumps_exact(value),
-                            text=clean(_str(value.get("thinking"))),
-                        )
-                    )
-                case "tool_use":
-                    parts = CallParts(_str(value.get("id")), _str(value.get("name")))
-                    parts.arguments = block.json or ([dumps_exact(value["input"])] if value.get("input") else [])
-                    found.append(build_call(parts, cut=cut, last=index == last))
-                case _:
-                    if block.json:
-                        value["input"] = self.parse("".join(block.json))
-                    found.append(OpaqueItem(provider=PROVIDER, model=self._model_id, payload=dumps_exact(value)))
-        return found
-
-    def whole(self, value: dict[str, Any]) -> bool:
-        """A message in one piece, from a server that does not stream."""
-        if value.get("type") != "message" or not value.get("stop_reason"):
-            return False
-        self._blocks = {i: _Block(mapping(x)) for i, x in enumerate(listing(value.get("content")))}
-        self.provider_id = _str(value.get("id")) or None
-        self.model_name = _str(value.get("model"))
-        self.native_stop = _str(value.get("stop_reason"))
-        self._merge_usage(value)
-        self._transformed(value)
-        self._stop()
-        return True
-
-    def _start(self, index: int, value: dict[str, Any]) -> None:
-        self._blocks[index] = _Block(value)
-        if value.get("type") == "tool_use":
-            self.text("call", _str(value.get("name")))
-
-    def _delta(self, index: int, delta: dict[str, Any]) -> None:
-        block = self._blocks.setdefault(index, _Block({"type": "text"}))
-        kind = _str(delta.get("type"))
-        if kind == "input_json_delta":
-            block.json.append(_str(delta.get("partial_json")))
-            return
-        if kind not in _DELTAS:
-            return
-        field, source = _DELTAS[kind]
-        text = _str(delta.get(source))
-        block.add(field, text)
-        if kind == "text_delta":
-            self.text("text", text)
-        elif kind == "thinking_delta":
-            self.text("reasoning", text)
-
-    def _stop(self) -> None:
-        self.usage = messages_usage(self._usage)
-        if not self.native_stop:
-            # Without a reason the end of the body is judged as a broken stream.
-            self.finished = True
-            return
-        if self.native_stop == "model_context_window_exceeded":
-            raise ContextOverflow(
-                "the reply ran into the end of the model's window",
-                requested=self.usage.input_tokens,
-                status=200,
-                code=self.native_stop,
-                model=self._model,
-            )
-        stops: dict[str, StopReason] = {
-            "end_turn": "end",
-            "stop_sequence": "end",
-            "tool_use": "tool_calls",
-            "max_tokens": "length",
-            "refusal": "refusal",
-            "pause_turn": "pause",
-        }
-        self.stop = stops.get(self.native_stop, "unknown")
-        self.complete = self.finished = True
-
-    def _merge_usage(self, holder: dict[str, Any]) -> None:
-        self._usage |= {k: v for k, v in mapping(holder.get("usage")).items() if v is not None}
-
-    def _transformed(self, holder: dict[str, Any]) -> None:
-        if isinstance(holder.get("input_transformations"), list):
-            self.transformations = [mapping(x) for x in holder["input_transformations"]]
-
-
-def messages_usage(usage: dict[str, Any]) -> Usage:
-    """Usage of this API: what was read from and written to the cache is not in `input_tokens`, so the three are summed
-    (B048).
-
-    With several iterations the size of the context is that of the last one that is a message.
-    """
-    rounds = [mapping(x) for x in listing(usage.get("iterations"))]
-    last = next((x for x in reversed(rounds) if x.get("type") == "message"), usage)
-    cached = count(last.get("cache_read_input_tokens"))
-    written = count(last.get("cache_creation_input_tokens"))
-    fresh = last.get("input_tokens")
-    return Usage(
-        input_tokens=None if fresh is None else count(fresh) + cached + written,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=count(usage.get("output_tokens")),
-        reasoning_tokens=count(mapping(usage.get("output_tokens_details")).get("thinking_tokens")),
-    )
-
-
-def _str(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 class MessagesModel(HttpModel):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from worker.errors import ContextOverflow, ProviderDown
 from worker.items import AssistantItem, Item, ReasoningItem, ReplyItem, ToolResultItem
 from worker.models.adapter import Assembler, CallParts, HttpModel, build_call, effort
 from worker.models.base import Emit, ModelSettings, Request, StopReason, ToolSpec, Usage
+from worker.models.chat_quirks import Quirks, quirks
 from worker.models.encoding import (
     NO_IMAGES,
     Side,
@@ -38,40 +37,8 @@ from worker.models.table import takes_images
 from worker.text import clean
 
 PROVIDER = "openai-chat"
-OPENAI_URL = "https://api.openai.com/v1"
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
-
-
-@dataclass(frozen=True, slots=True)
-class Quirks:
-    """How an endpoint differs. `id_limit` is the longest call id that it takes; `key_env` the variable of its key."""
-
-    max_tokens: str = "max_tokens"
-    stream_usage: bool = True
-    cache_key: bool = False
-    effort: str = "reasoning_effort"
-    id_limit: int = 64
-    key_env: str | None = None
-
-
-_OPENAI = Quirks(max_tokens="max_completion_tokens", cache_key=True, id_limit=40, key_env="OPENAI_API_KEY")
-_QUIRKS: dict[str, Quirks] = {
-    "api.openai.com": _OPENAI,
-    "openai.azure.com": Quirks(max_tokens="max_completion_tokens", id_limit=40, key_env="AZURE_OPENAI_API_KEY"),
-    "openrouter.ai": Quirks(effort="reasoning", key_env="OPENROUTER_API_KEY"),
-    "api.mistral.ai": Quirks(stream_usage=False, key_env="MISTRAL_API_KEY"),
-    "api.deepseek.com": Quirks(key_env="DEEPSEEK_API_KEY"),
-    "api.groq.com": Quirks(key_env="GROQ_API_KEY"),
-    "api.x.ai": Quirks(key_env="XAI_API_KEY"),
-    "generativelanguage.googleapis.com": Quirks(key_env="GEMINI_API_KEY"),
-}
-
-
-def quirks(base_url: str) -> Quirks:
-    """The quirks of the endpoint at this URL; those of a plain compatible server where it is not listed."""
-    host = urlsplit(base_url).hostname or ""
-    return next((q for name, q in _QUIRKS.items() if host == name or host.endswith("." + name)), Quirks())
 
 
 class ChatEncoder(SideEncoder):
@@ -352,7 +319,7 @@ class ChatModel(HttpModel):
 
     provider = PROVIDER
     sdk = "openai"
-    default_base_url = OPENAI_URL
+    default_base_url = "https://api.openai.com/v1"
     default_key_env = "OPENAI_API_KEY"
     path = "/chat/completions"
 

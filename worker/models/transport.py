@@ -18,7 +18,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from worker.errors import AuthFailed, ConfigError, ModelError, ProviderDown, StreamBroken, StreamStalled
+from worker.errors import AuthFailed, BadRequest, ConfigError, ModelError, ProviderDown, StreamBroken, StreamStalled
 from worker.models.base import ModelSettings
 from worker.models.classify import classify
 from worker.models.sse import EventTooLarge, SSEParser
@@ -171,6 +171,8 @@ class Transport:
             failure = ProviderDown(f"no answer in time ({self._cause(e)})", model=self._model)
         except (sdk.APIError, httpx2.HTTPError, httpx2.StreamError, OSError) as e:
             failure = ProviderDown(f"no connection to the provider ({self._cause(e)})", model=self._model)
+        except self._sdk_error(sdk) as e:
+            failure = BadRequest(f"the SDK cannot send this request ({self._cause(e)})", model=self._model)
         # Raised outside of the handler: the SDK's error holds the whole request, body and key.
         raise failure
 
@@ -181,7 +183,6 @@ class Transport:
         parser = SSEParser()
         kept = bytearray()
         content_type = str(response.headers.get("content-type") or "").lower()
-        is_json = "json" in content_type
         events = 0
         failure: ModelError | None = None
         idle = self._settings.idle_timeout
@@ -201,7 +202,7 @@ class Transport:
                         if not events and len(kept) < KEEP_PLAIN:
                             kept += chunk
                         try:
-                            found = [] if is_json else parser.feed(chunk)
+                            found = parser.feed(chunk)
                         except EventTooLarge as e:
                             failure = StreamBroken(str(e), model=self._model)
                             break
@@ -230,6 +231,10 @@ class Transport:
             sink.plain(response.status_code, content_type, bytes(kept))
         if not sink.complete:
             raise StreamBroken("the stream ended before its terminal event", model=self._model)
+
+    def _sdk_error(self, sdk: Any) -> type[Exception]:
+        """The base class of the SDK's errors."""
+        return sdk.OpenAIError if self._sdk == "openai" else sdk.AnthropicError
 
     def _status_error(self, response: Any) -> ModelError:
         try:
@@ -280,6 +285,11 @@ class Transport:
             raise AuthFailed(
                 f"the environment variable {self._key_env} is not set: it must hold the API key for {self._model}",
                 model=self._model,
+            )
+        if not key.isascii() or not key.isprintable() or " " in key:
+            # Such a value fails inside the HTTP library, with the key in the text of its error.
+            raise AuthFailed(
+                f"the environment variable {self._key_env} holds characters that no API key has", model=self._model
             )
         return key
 

@@ -33,11 +33,6 @@ class Wire:
     def __len__(self) -> int:
         return len(self._items)
 
-    @property
-    def messages(self) -> int:
-        """How many messages the body has at most (those that encode to nothing are not sent)."""
-        return len(self._starts)
-
     def extend(self, items: Iterable[Item]) -> None:
         """Appends items."""
         for item in items:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from worker.estimate import estimate_text
 from worker.items import AssistantItem, ToolCallItem, make_call
 from worker.models.base import Reply, Request
+from worker.offline import survey_totals as totals
 from worker.offline.survey_facts import Fact, Instruction, Modules, study
 from worker.offline.survey_report import NotInView, Report
 from worker.offline.survey_task import Task, instruction_in
@@ -59,9 +59,6 @@ CHUNK_TOKENS = 2_500
 
 INSTRUCTIONS = 4
 """Instructions that are kept with running totals."""
-
-MERGE_ENTRIES = 400
-"""Running totals in one line of the notes."""
 
 FAILURES = 3
 """Failed writes in a row after which the survey gives up."""
@@ -189,9 +186,11 @@ class Surveyor:
     # The survey: from pages to facts.
 
     def _probe_notes(self) -> None:
-        """Asks how long the notes are, from the last line of them that is in view."""
+        """Asks how long the notes are, from the last line of them that is in view, and how long the report is."""
         known = max(self.view.notes.lines, default=0)
         self.plan.call("read_file", path=self.task.notes, offset=known or 1, limit=TAIL_LINES if known else 1)
+        if self.view.report.total is None:
+            self.plan.call("read_file", path=self.task.report, offset=1, limit=1)
 
     def _notes_cursor(self) -> int | None:
         """The stop at which the notes end; None where they must be read first (and asks for it)."""
@@ -203,8 +202,8 @@ class Surveyor:
                 first = max(number - TAIL_LINES + 1, 1)
                 self.plan.call("read_file", path=self.task.notes, offset=first, limit=number - first + 1)
                 return None
-            row = _row(line)
-            if row[:1] == ["="]:
+            row = totals.row_of(line)
+            if totals.is_totals(row):
                 return len(self.stops) if self._whole_totals(number, row) else None
             if row and row[0] in index:
                 at = index[row[0]]
@@ -298,74 +297,51 @@ class Surveyor:
 
     def _importers(self) -> Mapping[str, tuple[str, int]] | None:
         """Who imports each file most; None where that must be worked out first (and works on it)."""
-        best: dict[str, tuple[str, int]] = {}
+        best: totals.Importers = {}
         done = 0
         if self.task.notes and not all(self._counts(stop) for stop in self.stops):
-            done, best = self._merged()
+            done, best = totals.read_totals(self.view.notes.lines.values(), self.stops)
             if done == len(self.stops) and self._instructions_known():
                 return best
             if done == len(self.stops):
                 done, best = 0, {}
         start = done
         while done < len(self.stops) and self._counts(self.stops[done]):
-            _add(best, self.stops[done], self.view.complete(self.stops[done]) or [])
+            totals.add(best, self.stops[done], self.view.complete(self.stops[done]) or [])
             done += 1
         if done == len(self.stops) and start == 0:
             return best
         if done > start:
-            self._note_merged(done, best)
+            self._note_totals(done, best)
         if done < len(self.stops):
             self._read_notes(self.stops[done])
         return None
 
     def _counts(self, stop: str) -> bool:
-        """Whether all that is known of a stop is in view: its facts, and what it asks for if it is the one to be met."""
+        """Whether all that is known of a stop is in view: its facts, and what it asks for if it is to be met."""
         return self.view.complete(stop) is not None and (not self._is_met(stop) or stop in self.view.instructions)
 
-    def _merged(self) -> tuple[int, dict[str, tuple[str, int]]]:
-        """The running totals that are in view: over how many stops, and for each file its importer so far."""
-        parts: dict[int, dict[int, list[Any]]] = {}
-        for line in self.view.notes.lines.values():
-            row = _row(line)
-            if row[:1] == ["="] and len(row) == 6 and row[2] == len(self.stops):
-                parts.setdefault(row[1], {})[row[3]] = row
-        whole = [done for done, rows in parts.items() if len(rows) == next(iter(rows.values()))[4]]
-        if not whole:
-            return 0, {}
-        best: dict[str, tuple[str, int]] = {}
-        for row in parts[max(whole)].values():
-            for entry in row[5].split():
-                target, importer, count = (int(part) for part in entry.split(":"))
-                best[self.stops[target]] = (self.stops[importer], count)
-        return max(whole), best
-
-    def _note_merged(self, done: int, best: Mapping[str, tuple[str, int]]) -> None:
-        index = {path: number for number, path in enumerate(self.stops)}
-        entries = [f"{index[target]}:{index[path]}:{count}" for target, (path, count) in sorted(best.items())]
-        parts = [entries[at : at + MERGE_ENTRIES] for at in range(0, len(entries), MERGE_ENTRIES)] or [[]]
-        lines = [
-            Instruction(source, text).line()
-            for source, texts in self.view.instructions.items()
-            for text in texts or [""]
-        ]
-        lines = lines[-INSTRUCTIONS:]
-        for number, part in enumerate(parts):
-            row = ["=", done, len(self.stops), number, len(parts), " ".join(part)]
-            lines.append(json.dumps(row, separators=(",", ":")))
+    def _note_totals(self, done: int, best: Mapping[str, tuple[str, int]]) -> None:
+        met = self.view.instructions.items()
+        lines = [Instruction(source, text).line() for source, texts in met for text in texts or [""]][-INSTRUCTIONS:]
+        lines += totals.lines_of(best, self.stops, done, self._end_of_facts())
         self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
+
+    def _end_of_facts(self) -> int:
+        return totals.end_of_facts(self.view.notes.lines.values(), self.view.notes.total or 1)
 
     def _read_notes(self, path: str) -> None:
         """Asks for the part of the notes that holds a file's facts: behind the nearest earlier file that is in view."""
         index = {stop: number for number, stop in enumerate(self.stops)}
         goal = index[path]
-        low, high = (1, -1), ((self.view.notes.total or 1) + 1, len(self.stops))
+        low, high = (1, -1), (self._end_of_facts() + 1, len(self.stops))
         for number, line in sorted(self.view.notes.lines.items()):
-            row = _row(line)
+            row = totals.row_of(line)
             at = index.get(str(row[0])) if row else None
             if at is not None and at < goal:
                 low = max(low, (number, at))
-            elif at is not None or row[:1] == ["="]:
-                high = min(high, (number, len(self.stops) if at is None else at))
+            elif at is not None:
+                high = min(high, (number, at))
         offset = low[0] + 1
         if goal - low[1] > 1 and high[0] - low[0] > NOTE_LINES:
             guess = low[0] + (goal - low[1]) * (high[0] - low[0]) // max(high[1] - low[1], 1) - NOTE_LINES // 4
@@ -411,21 +387,3 @@ class Surveyor:
         if self.task.meet:
             words.append(f"{self.task.meet}: " + (f"obeyed ({'; '.join(met)})." if met else "no instruction found."))
         self.plan.words.append(" ".join(words))
-
-
-def _add(best: dict[str, tuple[str, int]], path: str, facts: list[Fact]) -> None:
-    """Takes the imports of one file into the running totals; paths come in order, so the first of equals stays."""
-    tally: Counter[str] = Counter()
-    for fact in facts:
-        tally.update(dict(fact.imports))
-    for target, count in tally.items():
-        if count > best.get(target, ("", 0))[1]:
-            best[target] = (path, count)
-
-
-def _row(line: str) -> list[Any]:
-    try:
-        row: Any = json.loads(line)
-    except ValueError:
-        return []
-    return cast("list[Any]", row) if isinstance(row, list) else []

@@ -1,0 +1,47 @@
+"""`pod ls`."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from pod.cli.failing import note
+from pod.cli.output import show, show_json
+from pod.cli.text import age, money, table
+from pod.log.folder import default_home
+from pod.peek import Glance, glances
+
+
+def ls(args: argparse.Namespace) -> int:
+    """Lists all pods; of each log only a bounded head and tail is read."""
+    home = default_home()
+    found = sorted(glances(home), key=lambda look: look.at, reverse=True)
+    if args.json:
+        show_json([{k: v for k, v in asdict(look).items() if k != "blobs"} for look in found])
+        return 0
+    if not found:
+        note(f"no pods in {home}")
+        return 0
+    heads = ("NAME", "STATUS", "ACTIVE", "REQUESTS", "COST", "MODEL", "FOLDER")
+    show(table([_row(look) for look in found], heads))
+    return 0
+
+
+def status_of(look: Glance) -> str:
+    """The status in words, with what belongs to it."""
+    if look.status == "compacting":
+        return f"compacting ({age(look.since).removesuffix(' ago')})"
+    if look.status == "waiting":
+        return "waiting for a human"
+    more = f", {look.waiting} in the inbox" if look.waiting and look.status != "queued" else ""
+    return look.status + more
+
+
+def _row(look: Glance) -> tuple[str, ...]:
+    if look.status == "unreadable":
+        return look.name, "unreadable", "-", "-", "-", "-", look.problem
+    requests = "-" if look.requests is None else str(look.requests)
+    cost = "-" if look.cost_usd is None else money(look.cost_usd)
+    return look.name, status_of(look), age(look.at), requests, cost, look.model or "-", look.cwd
+
+

@@ -1,0 +1,142 @@
+"""`pod show` and `pod context`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from pod.cli.listing import status_of
+from pod.cli.output import show as print_text
+from pod.cli.output import show_json
+from pod.cli.sending import folder_of
+from pod.cli.text import age, clean, figures, money, one_line, share
+from pod.log.folder import PodFolder
+from pod.outlook import Outlook, outlook
+from pod.peek import Glance, glance
+from pod.session import load
+from pod.state import PodState
+from worker.items import AssistantItem
+
+
+def show(args: argparse.Namespace) -> int:
+    """One pod: state, figures, what waits."""
+    folder = folder_of(args.name)
+    look = glance(folder)
+    state = load(folder.segment_path(folder.pointer().segment))
+    if args.json:
+        show_json(_facts(look, state))
+        return 0
+    print_text(_text(folder, look, state))
+    return 0
+
+
+def _facts(look: Glance, state: PodState) -> dict[str, Any]:
+    totals = state.totals
+    return {
+        "name": look.name,
+        "status": look.status,
+        "session": look.session,
+        "segment": look.segment,
+        "lineage": look.lineage,
+        "created": look.created,
+        "active": look.at,
+        "cwd": look.cwd,
+        "manifest": state.manifest,
+        "run": state.run,
+        "totals": totals.model_dump(),
+        "cost_usd": None if totals.unpriced else totals.cost_usd,
+        "items": len(state.history.view),
+        "queued": [item.text for item in state.queued],
+        "inbox": look.waiting,
+        "approvals": [asked.model_dump() for asked in state.approvals.values()],
+        "tasks": state.tool_state.get("tasks") or [],
+        "ended": None if state.ended is None else {"status": state.ended.status, "result": state.ended.result},
+        "last_text": _last_text(state),
+    }
+
+
+def _last_text(state: PodState) -> str:
+    return next((item.text for item in reversed(state.history.view) if isinstance(item, AssistantItem)), "")
+
+
+def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
+    totals = state.totals
+    rows = [
+        ("pod", look.name),
+        ("status", f"{status_of(look)}, active {age(look.at)}"),
+        ("session", f"{look.session}, {totals.segments} segments (the active one: {look.lineage.replace('_', ' ')})"),
+        ("created", f"{look.created} ({age(look.created)})"),
+        ("folder", look.cwd),
+        ("log", str(folder.segment_path(look.segment))),
+        ("requests", f"{totals.requests}, {totals.prompt_tokens:,} tokens in ({share(totals.cached_tokens, totals.prompt_tokens)} cached), "
+                     f"{totals.output_tokens:,} out"),
+        ("cost", money(None if totals.unpriced else totals.cost_usd)),
+        ("context", f"{totals.prunes} prunes, {totals.compactions} compactions"),
+    ]  # fmt: skip
+    for label, by in totals.by.items():
+        rows.append((f"  {label}", f"{by.get('requests', 0):.0f} requests, {by.get('prompt_tokens', 0):,.0f} in, "
+                                   f"{by.get('output_tokens', 0):,.0f} out"))  # fmt: skip
+    if state.ended is not None:
+        error = state.ended.result.get("message")
+        rows.append(("last run", state.ended.status + (f": {one_line(str(error), 300)}" if error else "")))
+    if look.waiting or state.queued:
+        rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
+    text = [figures(rows)]
+    tasks: Any = state.tool_state.get("tasks") or []
+    if isinstance(tasks, list):
+        from pod.context.opening import describe_task
+
+        text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)] if tasks else []
+    for asked in state.approvals.values():
+        text.append(f"asks: {one_line(asked.tool, 40)}: {one_line(asked.summary, 300)}")
+        text += [f"  {line}" for line in clean(asked.diff or "").splitlines()[:40]]
+        text.append(f"  pod approve {look.name} {asked.id} --resume     or: pod deny {look.name} {asked.id} --resume")
+    said = _last_text(state)
+    if said:
+        text += ["last words:", *(f"  {line}" for line in clean(said[:2000]).splitlines())]
+    return "\n".join(text)
+
+
+# -- context --------------------------------------------------------------------------------------------------
+
+
+def context(args: argparse.Namespace) -> int:
+    """What fills the context, and its limits."""
+    view = outlook(folder_of(args.name))
+    if args.json:
+        show_json(view.as_dict())
+        return 0
+    print_text(_context(args.name, view))
+    return 0
+
+
+def _context(name: str, view: Outlook) -> str:
+    facts = view.as_dict()
+    state, occupancy = view.state, view.occupancy
+    triggers = ", ".join(f"{key} {value:,}" for key, value in view.triggers.items()) or "none set ([compaction])"
+    rows = [
+        ("pod", name),
+        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.budget.window_source})"),
+        ("ceiling", f"{view.budget.available:,} (the window less a reserve of {facts['reserve']:,})"),
+        ("policy", f"{view.manifest.policy}; triggers: {triggers}"),
+        ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, view.budget.available)} of the ceiling), "
+                      f"{occupancy.provenance}, may be {occupancy.margin:,} too low"),
+        ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
+    ]  # fmt: skip
+    text = [figures(rows), "categories (estimates):"]
+    text += [f"  {line.category:<16}{line.tokens:>12,}" for line in view.categories]
+    more = [
+        ("items", f"{facts['items']}, {facts['pinned']} pinned"),
+        ("prunable", f"{facts['prunable']:,} at most"),
+        ("a compaction", f"would summarise {facts['summarisable']:,} and keep {facts['retained']:,}"
+                         if facts["compaction_possible"] else view.plan().reason),
+        ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{', by ' + state.made_by if state.made_by else ''})"),
+    ]  # fmt: skip
+    if facts["summary"]:
+        more.append(("summary", "one of an earlier segment stands at the start"))
+    if facts["reported_last"]:
+        more.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported; "
+                                     f"calibration {facts['calibration']:g}"))  # fmt: skip
+    if facts["accepted"] and facts["reported_first"]:
+        more.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported"))
+    return "\n".join([*text, figures(more)])

@@ -1,0 +1,507 @@
+"""Changes to a session between runs: answers, fork, rewind, clear, remove, collect.
+
+Each opens the pod itself where it needs to write, and raises `PodBusy` while another process does. A fork only reads its source.
+A session changes hands at settled points only: no call open, no input without a reply. A point that is not settled is rounded down to
+the last one that is, and the result says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked
+from pod.carry import Carry, Totals
+from pod.errors import NotSettled, PodBusy, PodExists, UsageProblem
+from pod.log import entries as e
+from pod.log import inbox
+from pod.log.folder import RESERVED, Pointer, PodFolder, check_name, pod_names
+from pod.log.lines import now
+from pod.log.segment import entries
+from pod.peek import Glance, glance
+from pod.reading import Segment, SessionReader
+from pod.session import Session, load, write_segment
+from pod.state import PodState
+from worker.builtin.processes import STATE_KEY, Processes
+from worker.ids import uuid7
+from worker.items import Item, ToolResultItem, UserItem
+from worker.records import Input
+
+READ_STEP = 1 << 20
+"""Bytes read at a time when a file that was seen is looked at again."""
+
+
+# -- questions and the inbox ----------------------------------------------------------------------------------
+
+
+def open_questions(folder: PodFolder) -> dict[str, ApprovalAsked]:
+    """What waits for a human in a pod, by id, oldest first. Blocks; needs no lock. Raises `PodNotFound`, `LogDamaged`."""
+    return dict(load(folder.segment_path(folder.pointer().segment)).approvals)
+
+
+def answer(
+    session: Session, approval: str, *, approved: bool, by: str = "", scope: Literal["once", "run"] | None = None, message: str = ""
+) -> None:
+    """Puts a human's answer on record, durable when it returns. Blocks.
+
+    Raises `UsageProblem` where nothing of this id is asked.
+    """
+    if approval not in session.state.approvals:
+        raise UsageProblem(f"no question {approval!r} is open in pod {session.folder.name!r}")
+    session.put(ApprovalAnswered(id=approval, approved=approved, by=by, scope=scope, message=message))
+    session.writer.sync_now()
+
+
+def take_inbox(session: Session) -> int:
+    """Takes messages and answers out of the inbox of a pod that nobody runs: recorded, durable, then unlinked.
+
+    Orders to a run (stop, interrupt, compact) are left for the next writer, who gives them their meaning. Returns how many were taken.
+    """
+    taken: list[Path] = []
+    for path, command in inbox.waiting(session.folder):
+        if command is None:
+            continue
+        known = command.id in session.state.inbox
+        args = command.args
+        match command.kind:
+            case "send":
+                if not known:
+                    session.put(Input(item=UserItem(text=str(args.get("text", ""))), inbox=command.id))
+            case "approve" | "deny":
+                if not known:
+                    session.put(e.Commanded(id=command.id, command=command.kind, args=args))
+                    label = str(args.get("id", ""))
+                    if label in session.state.approvals:
+                        session.put(
+                            ApprovalAnswered(
+                                id=label, approved=command.kind == "approve", by=str(args.get("by") or ""),
+                                scope=args.get("scope"), message=str(args.get("message") or ""),
+                            )
+                        )  # fmt: skip
+            case _:
+                continue
+        taken.append(path)
+    session.writer.sync_now()
+    for path in taken:
+        session.folder.files.unlink(path)
+    return len(taken)
+
+
+# -- settled points -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A settled point: the state as it was behind entry `seq` of a segment. `asked` is the entry that was asked for."""
+
+    segment: str
+    seq: int
+    asked: int
+    state: PodState
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the point lies before the one that was asked for."""
+        return self.seq < self.asked
+
+
+def settled_point(folder: PodFolder, at: int | None = None) -> Point:
+    """The last settled point at or before entry `at` (None: the last entry). Blocks; needs no lock, and changes nothing.
+
+    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
+    """
+    segment = _segment_of(folder, at)
+    best = _replay(segment, at)
+    assert best is not None  # the first entry of a segment is settled
+    seq, last = best
+    state = _state_at(segment.path, seq)
+    return Point(segment.id, seq, last if at is None else at, state)
+
+
+def _segment_of(folder: PodFolder, at: int | None) -> Segment:
+    chain = SessionReader(folder).chain()
+    if not chain.segments:
+        raise UsageProblem(f"pod {folder.name!r} has no readable segment; `pod doctor {folder.name}` looks into it")
+    if at is None:
+        return chain.segments[0]
+    for segment in chain.segments:
+        if segment.seq <= at and (segment.upto is None or at <= segment.upto):
+            if segment.seq == 0:
+                break
+            return segment
+    first = chain.segments[-1].seq
+    why = {"cleared": "the session was cleared there", "forked": "the pod was forked there"}.get(chain.end, "the session begins there")
+    raise UsageProblem(f"entry {at} is not in the session of pod {folder.name!r}: its first entry is {first} ({why})")
+
+
+def _replay(segment: Segment, at: int | None) -> tuple[int, int] | None:
+    """The number of the last settled entry up to `at`, and of the last entry there is."""
+    state: PodState | None = None
+    settled: int | None = None
+    last = 0
+    for line in entries(segment.path):
+        last = line.seq
+        if at is not None and line.seq > at:
+            last = at
+            break
+        record = e.record_of(line, segment.path)
+        if state is None:
+            if not isinstance(record, e.SegmentStarted):
+                raise UsageProblem(f"{segment.path}: the log does not begin with segment_started; `pod doctor` looks into it")
+            state = PodState.begin(record)
+        elif record is not None:
+            state.apply(record, line.at, line.seq)
+            state.history.apply(record)
+        if not state.history.open and not state.history.unanswered and not state.history.held:
+            settled = line.seq
+    if settled is None:
+        return None
+    if at is not None and last < at:
+        raise UsageProblem(f"there is no entry {at}; the last one is {last}")
+    return settled, last
+
+
+def _state_at(path: Path, seq: int) -> PodState:
+    state: PodState | None = None
+    for line in entries(path):
+        if line.seq > seq:
+            break
+        record = e.record_of(line, path)
+        if state is None:
+            assert isinstance(record, e.SegmentStarted)
+            state = PodState.begin(record)
+            state.last_seq = line.seq
+        elif record is not None:
+            state.apply(record, line.at, line.seq)
+            state.history.apply(record)
+    assert state is not None
+    return state
+
+
+def _carry_at(state: PodState, totals: Totals) -> Carry:
+    """What the new segment takes over: no queued input, approvals or processes; seen files only where they are unchanged."""
+    tools = {key: value for key, value in state.tool_state.items() if key != STATE_KEY}
+    seen = {path: digest for path, digest in state.seen.items() if _hash(Path(path)) == digest}
+    return state.carry().model_copy(update={"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0})
+
+
+def _hash(path: Path) -> str | None:
+    try:
+        if not path.is_file():
+            return None
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while chunk := file.read(READ_STEP):
+                digest.update(chunk)
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+# -- fork -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a fork, rewind or clear did: the new segment, the point it starts from, and what was left behind."""
+
+    name: str
+    segment: str
+    point: int
+    asked: int
+    items: int
+    left_behind: tuple[str, ...] = ()
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the point that was asked for was not settled."""
+        return self.point < self.asked
+
+
+def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
+    """A new pod that begins where another one stood; the source stays as it is, and may run meanwhile. Blocks; durable.
+
+    The fork has its own session, its own links to the artifacts that its items name (removing the source does not take them
+    away), and counts requests and cost from nothing. Raises `PodNotFound`, `PodExists`, `UsageProblem`, `LogDamaged`.
+    """
+    source = PodFolder(home, check_name(name))
+    point = settled_point(source, at)
+    state = point.state
+    folder = PodFolder(home, check_name(new))
+    if folder.exists():
+        raise PodExists(f"there is already a pod named {new!r}; take another name")
+    folder.lock()
+    try:
+        if folder.exists():
+            raise PodExists(f"another process has just made a pod named {new!r}; take another name")
+        for label in state.start.blobs.values():
+            folder.put_blob(source.blob(label))
+        if state.manifest and (source.path / "blobs" / state.manifest).is_file():
+            folder.put_blob(source.blob(state.manifest))
+        items = tuple(state.history.view)
+        _link_artifacts(source, folder, items)
+        start = e.SegmentStarted(
+            session=uuid7(),
+            segment=uuid7(),
+            lineage=e.Lineage(kind="forked_from", segment=point.segment, seq=point.seq),
+            items=items,
+            blobs=_blobs(state, folder),
+            carry=_carry_at(state, Totals()).model_copy(update={"inbox": ()}),
+            tag=state.start.tag,
+        )
+        write_segment(folder, start, 1)
+        folder.set_pointer(Pointer(name=new, session=start.session, segment=start.segment, created=now()))
+    finally:
+        folder.unlock()
+    return Changed(new, start.segment, point.seq, point.asked, len(items), _left(state))
+
+
+def _blobs(state: PodState, folder: PodFolder) -> dict[str, str]:
+    """The blobs of the new segment; a manifest that was taken up in the old one is that of the new one."""
+    blobs = dict(state.start.blobs)
+    if state.manifest and (folder.path / "blobs" / state.manifest).is_file():
+        blobs["manifest"] = state.manifest
+    return blobs
+
+
+def _link_artifacts(source: PodFolder, target: PodFolder, items: tuple[Item, ...]) -> None:
+    wanted = {item.artifact for item in items if isinstance(item, ToolResultItem) and item.artifact}
+    for label in sorted(wanted):
+        origin = source.artifacts / label
+        if not origin.is_file():
+            continue
+        target.files.make_folder(target.artifacts)
+        try:
+            os.link(origin, target.artifacts / label)
+        except OSError:
+            shutil.copyfile(origin, target.artifacts / label)
+            (target.artifacts / label).chmod(0o600)
+    if wanted and target.artifacts.is_dir():
+        target.files.sync_folder(target.artifacts)
+
+
+def _left(state: PodState) -> tuple[str, ...]:
+    """What does not go along, in words."""
+    found: list[str] = []
+    if state.history.queue:
+        found.append(f"{len(state.history.queue)} queued messages")
+    if state.approvals:
+        found.append(f"{len(state.approvals)} open questions")
+    if state.tool_state.get(STATE_KEY):
+        found.append("background processes")
+    return tuple(found)
+
+
+# -- rewind and clear -----------------------------------------------------------------------------------------
+
+
+async def rewind(home: Path, name: str, to: int) -> Changed:
+    """Takes a pod back to an earlier point: a new segment of the same session begins there. The log before stays as it is.
+
+    Totals do not fall. Cancelled, either the old segment or the new one is active, whole. Raises `PodNotFound`, `PodBusy`,
+    `UsageProblem`, `NotSettled` where nothing would change, `OSError`.
+    """
+    session = Session.open(home, check_name(name))
+    try:
+        point = settled_point(session.folder, to)
+        state, current = point.state, session.state
+        if point.segment == session.pointer.segment and not _changes_after(session, point.seq):
+            raise NotSettled(f"pod {name!r} stands at entry {point.seq} already: nothing to take back")
+        await _end_everything(session, "rewound")
+        totals = current.totals.model_copy(update={"segments": current.totals.segments + 1})
+        carry = _carry_at(state, totals).model_copy(
+            update={
+                "inbox": current.carry().inbox,
+                "windows": dict(current.history.windows),
+                "calibration": current.history.calibration,
+                "breaker": current.breaker,
+                "last_reply_at": current.last_reply_at,
+            }
+        )
+        start = e.SegmentStarted(
+            session=current.start.session,
+            segment=uuid7(),
+            lineage=e.Lineage(kind="rewound_from", segment=point.segment, seq=point.seq),
+            items=tuple(state.history.view),
+            blobs=_blobs(state, session.folder),
+            carry=carry,
+            tag=state.start.tag,
+        )
+        left = _left(current)
+        await session.switch(start)
+        session.writer.sync_now()
+        return Changed(name, start.segment, point.seq, point.asked, len(start.items), left)
+    finally:
+        session.close()
+
+
+def _changes_after(session: Session, seq: int) -> bool:
+    """Whether anything but a change of writer was recorded behind an entry."""
+    return any(line.seq > seq and line.kind not in {"lease", "repaired"} for line in session.lines())
+
+
+async def clear(home: Path, name: str) -> Changed:
+    """Begins the session anew in the same pod. A floor for privacy: nothing of before is carried over but totals, what is seen of
+    the session from now on stops there, and artifacts of before can't be read any more. The old log stays on disk until `remove`.
+
+    Messages that were stored and that no run has seen are left behind as well; those still in the inbox come after. Cancelled,
+    either the old segment or the new one is active. Raises `PodNotFound`, `PodBusy`, `OSError`.
+    """
+    session = Session.open(home, check_name(name))
+    try:
+        state = session.state
+        await _end_everything(session, "cleared")
+        left = _left(state)
+        start = e.SegmentStarted(
+            session=state.start.session,
+            segment=uuid7(),
+            lineage=e.Lineage(kind="cleared_from", segment=state.start.segment, seq=state.last_seq),
+            blobs=_blobs(state, session.folder),
+            carry=Carry(
+                totals=state.totals.model_copy(update={"segments": state.totals.segments + 1}),
+                inbox=state.carry().inbox,
+                manifest=state.manifest,
+            ),
+            tag=state.start.tag,
+        )
+        await _switch_without_artifacts(session, start)
+        session.writer.sync_now()
+        return Changed(name, start.segment, state.last_seq, state.last_seq, 0, left)
+    finally:
+        session.close()
+
+
+async def _switch_without_artifacts(session: Session, start: e.SegmentStarted) -> None:
+    """The artifacts of before go aside first: a crash between the two steps then hides too much, never too little."""
+    folder, files = session.folder, session.folder.files
+    aside = folder.path / f"artifacts-before-{start.segment}"
+    moved = folder.artifacts.is_dir()
+    if moved:
+        files.rename(folder.artifacts, aside)
+        files.sync_folder(folder.path)
+    try:
+        await session.switch(start)
+    except OSError:
+        if moved:
+            files.rename(aside, folder.artifacts)
+        raise
+
+
+async def _end_everything(session: Session, why: str) -> None:
+    """An open run is ended on record, and processes that it left running are ended."""
+    state = session.state
+    processes = Processes(session.folder.path / "jobs", owner=session.pointer.session)
+    processes.adopt(state.tool_state.get(STATE_KEY))
+    await processes.end_all()
+    if state.run is not None:
+        session.put(e.RunEndedEntry(run=state.run, status="cancelled", result={"reason": why}))
+    session.writer.sync_now()
+
+
+# -- removing -------------------------------------------------------------------------------------------------
+
+
+def remove(home: Path, name: str) -> int:
+    """Removes a pod for good: logs, blobs, artifacts. Returns the bytes that it had. Blocks.
+
+    What forks of it refer to is theirs as well and stays. Pods grouped below its name stay. Raises `PodNotFound`, `PodBusy`.
+    """
+    folder = PodFolder(home, check_name(name))
+    folder.pointer()
+    folder.lock()
+    try:
+        size = folder_size(folder.path)
+        folder.files.unlink(folder.pointer_path)
+        folder.files.sync_folder(folder.path)
+        for child in list(folder.path.iterdir()):
+            if child.name == "lock" or _holds_pods(child):
+                continue
+            if child.is_dir() and not child.is_symlink():
+                shutil.rmtree(child)
+            else:
+                child.unlink(missing_ok=True)
+        (folder.path / "lock").unlink(missing_ok=True)
+    finally:
+        folder.unlock()
+    _remove_empty(folder.path, home / "pods")
+    return size
+
+
+def _holds_pods(path: Path) -> bool:
+    """Whether other pods lie in this folder: `a/b` lies in the folder of `a`."""
+    if path.name in RESERVED or not path.is_dir() or path.is_symlink():
+        return False
+    return next(path.rglob("pod.json"), None) is not None
+
+
+def _remove_empty(path: Path, root: Path) -> None:
+    while path != root and root in path.parents:
+        try:
+            path.rmdir()
+        except OSError:
+            return
+        path = path.parent
+
+
+def folder_size(path: Path) -> int:
+    """Bytes of the files of one pod; what lies in pods grouped below it does not count."""
+    total = 0
+    for child in path.iterdir():
+        if child.is_symlink():
+            continue
+        if child.is_file():
+            total += child.stat().st_size
+        elif child.is_dir() and not _holds_pods(child):
+            total += sum(p.stat().st_size for p in child.rglob("*") if p.is_file() and not p.is_symlink())
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """One pod as `collect` saw it. `removed` says that it is gone (in a dry run: would be), `reason` why or why not."""
+
+    name: str
+    removed: bool
+    reason: str
+    size: int = 0
+
+
+def collect(home: Path, older_than: float, *, force: bool = False, at: float | None = None) -> Iterator[Collected]:
+    """Looks at every pod and removes those whose last run ended and that nothing was done with for `older_than` seconds.
+
+    Without `force` nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever their age.
+    `at` is the time in UTC seconds (default: now). Blocks.
+    """
+    moment = datetime.now(UTC).timestamp() if at is None else at
+    for name in list(pod_names(home)):
+        folder = PodFolder(home, name)
+        look = glance(folder)
+        reason = _stays(look, older_than, moment)
+        if reason is not None:
+            yield Collected(name, False, reason)
+            continue
+        if not force:
+            yield Collected(name, True, look.status, folder_size(folder.path))
+            continue
+        try:
+            yield Collected(name, True, look.status, remove(home, name))
+        except PodBusy:
+            yield Collected(name, False, "in use")
+
+
+def _stays(look: Glance, older_than: float, moment: float) -> str | None:
+    if look.busy:
+        return "in use"
+    if look.status not in {"finished", "failed", "cancelled", "limit", "new"}:
+        return f"{look.status}: `pod rm {look.name}` removes it all the same"
+    try:
+        old = moment - datetime.fromisoformat(look.at).timestamp()
+    except ValueError:
+        return "its age is unknown"
+    return None if old >= older_than else "not old enough"

@@ -1,0 +1,124 @@
+"""What fills a pod's context and what a compaction would do, without running or writing anything.
+
+Made from the log, the stored manifest and the models' capabilities: the same functions and numbers that a run decides by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from interceptors.ceiling import BudgetLine, budget_table, overhead_of
+from pod import setup
+from pod.context.policy import Limits, Plan, make_plan
+from pod.log.folder import PodFolder
+from pod.manifest import Manifest, trigger_tokens
+from pod.session import load
+from pod.state import PodState
+from pod.stored import stored_manifest
+from worker.budget import Budget, budget_of
+from worker.estimate import estimate_spec, estimate_text
+from worker.history import pending_tokens
+from worker.items import ContextItem, ToolResultItem
+from worker.models.base import Model
+from worker.occupancy import Occupancy
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The context of a pod as the next request would send it. Tokens; `categories` are raw estimates."""
+
+    manifest: Manifest
+    state: PodState
+    model: Model
+    budget: Budget
+    occupancy: Occupancy
+    categories: tuple[BudgetLine, ...]
+
+    @property
+    def triggers(self) -> dict[str, int]:
+        """The set triggers in tokens."""
+        return {key: trigger_tokens(value, self.budget.available) for key, value in self.manifest.triggers.items()}
+
+    def plan(self) -> Plan:
+        """What a compaction by hand would do now."""
+        config = setup.compaction_config(self.manifest)
+        available = self.budget.available
+        limits = Limits.of(available, config.triggers(available))
+        return make_plan(
+            self.state, self.occupancy, limits, "hand",
+            retained=config.retained_tokens, summary_max=config.worker.summary_max_tokens,
+        )  # fmt: skip
+
+    @property
+    def prunable(self) -> int:
+        """Raw tokens of tool output behind the protected tail that a prune could take out at most."""
+        history, left = self.state.history, self.manifest.prune.protected_tokens
+        total = 0
+        for item, tokens in zip(reversed(history.view), reversed(history.tokens), strict=True):
+            if left > 0:
+                left -= tokens
+                continue
+            open_to_it = isinstance(item, ToolResultItem) and item.prunable and item.content is not None
+            if open_to_it or (isinstance(item, ContextItem) and item.kind == "auto_read" and not item.pruned):
+                total += tokens if item.id not in self.state.pins else 0
+        return total
+
+    def as_dict(self) -> dict[str, Any]:
+        """All figures, for JSON."""
+        state, plan = self.state, self.plan()
+        accepted = state.accepted
+        return {
+            "model": self.model.name,
+            "window": self.budget.window,
+            "window_source": self.budget.window_source,
+            "available": self.budget.available,
+            "reserve": max(self.budget.output, self.budget.buffer),
+            "policy": self.manifest.policy,
+            "triggers": self.triggers,
+            "occupancy": self.occupancy.tokens,
+            "provenance": self.occupancy.provenance,
+            "margin": self.occupancy.margin,
+            "overhead": self.occupancy.overhead,
+            "queued": self.occupancy.pending,
+            "categories": {line.category: line.tokens for line in self.categories},
+            "items": len(state.history.view),
+            "prunable": self.prunable,
+            "pinned": len(state.pins),
+            "retained": plan.retained_tokens,
+            "summarisable": plan.summarised_tokens,
+            "compaction_possible": plan.possible,
+            "segment": state.start.segment,
+            "lineage": state.start.lineage.kind_,
+            "made_by": state.made_by or None,
+            "summary": state.summary is not None,
+            "accepted": accepted.after if accepted else None,
+            "reported_first": state.first_reported or None,
+            "estimate_last": state.last_estimate or None,
+            "reported_last": state.history.baseline.reported if state.history.baseline else None,
+            "calibration": state.history.calibration.factor(self.model.name),
+        }
+
+
+def outlook(folder: PodFolder) -> Outlook:
+    """The outlook of a pod. Blocks; needs no lock, opens no connection.
+
+    Raises `PodNotFound`, `LogDamaged`, `UsageProblem`, `ConfigError`.
+    """
+    manifest, _ = stored_manifest(folder)
+    model = setup.models_of(manifest.model)[0]
+    family = model.capabilities.family
+    state = load(folder.segment_path(folder.pointer().segment), family)
+    history = state.history
+    tools = setup.tools_of(manifest)
+    system = folder.blob(state.start.blobs["system"])
+    specs = [tool.spec for tool in tools.values()]
+    raw = estimate_text(system, family) + sum(estimate_spec(spec, family) for spec in specs)
+    budget = budget_of(
+        model.capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens,
+        learned=history.windows.get(model.name),
+    )  # fmt: skip
+    occupancy = history.occupancy(model.name, raw, pending_tokens(history, list(history.queue.values())))
+    table = budget_table(history, overhead_of(system, specs, family), budget)
+    return Outlook(manifest, state, model, budget, occupancy, tuple(table))
+

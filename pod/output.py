@@ -1,0 +1,62 @@
+"""A final answer that must meet a JSON Schema: asked for in the system prompt, checked, mended once."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pod.errors import UsageProblem
+
+REPAIRS = 1
+"""How often an answer that does not meet the schema is asked for again."""
+
+_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?```\s*$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSchema:
+    """The schema as it was read."""
+
+    text: str
+
+    @classmethod
+    def read(cls, path: str) -> OutputSchema:
+        """Reads and checks a schema. Raises `UsageProblem` where the file is no JSON Schema."""
+        from jsonschema.exceptions import SchemaError
+        from jsonschema.validators import validator_for
+
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+            schema: Any = json.loads(text)
+            validator_for(schema).check_schema(schema)
+        except (OSError, ValueError) as e:
+            raise UsageProblem(f"[worker] output_schema: {path} can't be read as JSON: {e}") from e
+        except SchemaError as e:
+            raise UsageProblem(f"[worker] output_schema: {path} is no JSON Schema: {e.message}") from e
+        return cls(json.dumps(schema, ensure_ascii=False, sort_keys=True))
+
+    def prompt(self) -> str:
+        """What the system prompt says about the answer."""
+        return (
+            "# The final answer\n\nWhen the task is done, your last message must be one JSON value, without any other text, that meets this "
+            f"JSON Schema:\n\n{self.text}"
+        )
+
+    def check(self, answer: str) -> tuple[Any, str | None]:
+        """The value in an answer and None, or None and what is wrong with it."""
+        from jsonschema.validators import validator_for
+
+        found = _FENCE.search(answer.strip())
+        try:
+            value: Any = json.loads(found[1] if found else answer)
+        except ValueError as e:
+            return None, f"it is not one JSON value ({e})"
+        schema: Any = json.loads(self.text)
+        errors = sorted(validator_for(schema)(schema).iter_errors(value), key=lambda e: list(map(str, e.path)))
+        if not errors:
+            return value, None
+        said = [f"{'/'.join(str(p) for p in e.path) or 'the value'}: {e.message[:300]}" for e in errors[:5]]
+        return None, "; ".join(said)

@@ -1,0 +1,79 @@
+"""The documents say what is true: generated pages equal the models, every example runs, every link leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from pod.docs import pages
+from pod.manifest import load_manifest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for document in DOCUMENTS:
+        for number, match in enumerate(BLOCK.finditer(document.read_text(encoding="utf-8")), 1):
+            if match[1] == language:
+                found.append((f"{document.name}-{number}", match[2]))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_a_generated_page_equals_what_the_models_say(name: str) -> None:
+    assert (ROOT / "docs" / name).read_text(encoding="utf-8") == pages()[name], "run `make docs`"
+
+
+@pytest.mark.parametrize(("name", "code"), blocks("python"), ids=[name for name, _ in blocks("python")])
+def test_every_python_example_runs(name: str, code: str, tmp_path: Path) -> None:
+    source = tmp_path / "project" / "src"
+    source.mkdir(parents=True)
+    (source / "one.py").write_text("import two\n\n\ndef public():\n    return two\n", encoding="utf-8")
+    (source / "two.py").write_text("# TODO: more\nclass Thing:\n    pass\n", encoding="utf-8")
+    script = tmp_path / "example.py"
+    script.write_text(code, encoding="utf-8")
+    environment = {"POD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    if "report.md" in code:
+        assert "public" in (tmp_path / "project" / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("name", "text"), blocks("toml"), ids=[name for name, _ in blocks("toml")])
+def test_every_manifest_example_loads(name: str, text: str, tmp_path: Path) -> None:
+    if not tomllib.loads(text).get("version"):
+        pytest.fail(f"{name}: a TOML example is a whole manifest with its version")
+    path = tmp_path / "example.toml"
+    path.write_text(text, encoding="utf-8")
+    assert load_manifest(path, cwd=tmp_path).manifest.model.name
+
+
+def commands() -> list[str]:
+    lines = (line for _, text in blocks("console") for line in text.splitlines())
+    return sorted({line.split()[1] for line in lines if line.startswith("pod ")})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_that_the_documents_name_has_help(command: str, tmp_path: Path) -> None:
+    environment = {"POD_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    call = [sys.executable, "-m", "pod", command, "--help"]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert command in done.stdout
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_to_a_file(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", document.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
