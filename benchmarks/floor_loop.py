@@ -40,6 +40,14 @@ def parse(content: bytes) -> tuple[str, list[dict[str, str]]]:
     return text, calls
 
 
+def shown(output: str) -> str:
+    """A tool's text as the runtime shows it: a longer one has a line of summary first."""
+    if len(output) <= 400:
+        return output
+    count = len(output.encode())
+    return f"echo, {count} B\n{output}" if count < 1000 else f"echo, {count / 1000:.1f} kB\n{output}"
+
+
 async def task(url: str, steps: int, tool_bytes: int, frame: dict[str, str], folder: Path) -> int:
     import httpx2
     import openai
@@ -70,7 +78,7 @@ async def task(url: str, steps: int, tool_bytes: int, frame: dict[str, str], fol
             new = [encode(message)]
             for call in calls:
                 mark = json.loads(call["arguments"])["text"]
-                output = f"{mark} {filler}"[:tool_bytes]
+                output = shown(f"{mark} {filler}"[:tool_bytes])
                 new.append(encode({"role": "tool", "tool_call_id": call["id"], "content": output}))
             for body in new:
                 parts += (b",", body)

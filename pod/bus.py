@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import anyio
+import anyio.to_thread
 
 from pod.events import Event
 
@@ -59,9 +60,32 @@ class Subscription:
             self._wake = anyio.Event()
             await self._wake.wait()
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while (event := await self.next()) is not None:
-            yield event
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.next()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+
+class Told:
+    """Events from the log, read in a thread when the first one is asked for. No generator: it can be left at any place."""
+
+    def __init__(self, read: Callable[[], list[Event]]) -> None:
+        self._read = read
+        self._events: deque[Event] | None = None
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._events is None:
+            self._events = deque(await anyio.to_thread.run_sync(self._read))
+        if not self._events:
+            raise StopAsyncIteration
+        return self._events.popleft()
 
 
 @dataclass

@@ -13,7 +13,7 @@ from worker.occupancy import Calibration
 class Totals(BaseModel):
     """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -30,7 +30,7 @@ class Totals(BaseModel):
 class BreakerState(BaseModel):
     """Failures of the compact worker in a row, and until when (UTC seconds) its rungs are skipped."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     failures: int = 0
     open_until: float | None = None
@@ -39,7 +39,7 @@ class BreakerState(BaseModel):
 class Grant(BaseModel):
     """What a human allowed for the rest of a run."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     effect: str
@@ -49,7 +49,7 @@ class Grant(BaseModel):
 class OpenRun(BaseModel):
     """A run that goes on in the new segment: its id, when it began (UTC seconds), its counters and the guards' state."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     started: float
@@ -66,7 +66,7 @@ class Carry(BaseModel):
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     totals: Totals = Totals()
     windows: dict[str, int] = Field(default_factory=dict[str, int])

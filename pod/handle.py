@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Literal, Self, TypeAlias
@@ -37,6 +38,8 @@ class RunHandle:
         self._result: RunResult | None = None
         self._error: BaseException | None = None
         self._scope = anyio.CancelScope()
+        self._missed: deque[Event] = deque()
+        self._last = 0
 
     async def __aenter__(self) -> Self:
         self._subscription = self._running.bus.subscribe()
@@ -64,23 +67,21 @@ class RunHandle:
         if self._subscription is not None:
             self._running.bus.leave(self._subscription)
 
-    async def __aiter__(self) -> AsyncIterator[Event]:
+    def __aiter__(self) -> AsyncIterator[Event]:
         """The run's events, in order; a reader that lags is filled up from the log. Ends with the run."""
+        return self
+
+    async def __anext__(self) -> Event:
         assert self._subscription is not None
-        last = 0
         while True:
-            event = await self._subscription.next()
+            event = self._missed.popleft() if self._missed else await self._subscription.next()
             if event is not None:
-                last = max(last, event.seq)
-                yield event
-                continue
-            missed = self._subscription.lagging_from
-            if missed is None:
-                return
+                self._last = max(self._last, event.seq)
+                return event
+            if self._subscription.lagging_from is None:
+                raise StopAsyncIteration
             self._subscription.lagging_from = None
-            async for event in self._events(last):
-                last = event.seq
-                yield event
+            self._missed.extend([missed async for missed in self._events(self._last)])
 
     async def wait(self) -> RunResult:
         """The result. Cancelled, the run goes on (until the block is left)."""

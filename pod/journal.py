@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from pod.log import entries as e
@@ -11,10 +12,14 @@ from worker.records import Record
 
 
 class SideLog:
-    """A journal (`worker.records.Journal`) in `SEGMENT.compact-N.jsonl`. Use it as a context manager; closed, it stays as it is."""
+    """A journal (`worker.records.Journal`) in `SEGMENT.compact-N.jsonl`. Use it as a context manager; closed, it stays as it is.
+
+    `counts` says how many records of each kind it holds.
+    """
 
     def __init__(self, writer: SegmentWriter) -> None:
         self.writer = writer
+        self.counts: Counter[str] = Counter()
 
     @classmethod
     def beside(cls, session: Session, label: str) -> SideLog:
@@ -40,6 +45,7 @@ class SideLog:
 
     def write(self, record: Record) -> None:
         """Writes a record."""
+        self.counts[record.kind] += 1
         self.writer.write(record.kind, e.body_of(record))
 
     async def sync(self) -> None:

@@ -1,8 +1,8 @@
 """Changes to a session between runs: answers, fork, rewind, clear, remove, collect.
 
-Each opens the pod itself where it needs to write, and raises `PodBusy` while another process does. A fork only reads its source.
-A session changes hands at settled points only: no call open, no input without a reply. A point that is not settled is rounded down to
-the last one that is, and the result says so.
+Each opens the pod itself where it needs to write, and raises `PodBusy` while another process does. A fork only
+reads its source. A session changes hands at settled points only: no call open, no input without a reply. A point
+that is not settled is rounded down to the last one that is, and the result says so.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from pod.carry import Carry, Totals
 from pod.errors import NotSettled, PodBusy, PodExists, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
-from pod.log.folder import RESERVED, Pointer, PodFolder, check_name, pod_names
+from pod.log.folder import RESERVED, PodFolder, Pointer, check_name, pod_names
 from pod.log.lines import now
-from pod.log.segment import entries
 from pod.peek import Glance, glance
-from pod.reading import Segment, SessionReader
+from pod.points import settled_point
 from pod.session import Session, load, write_segment
 from pod.state import PodState
 from worker.builtin.processes import STATE_KEY, Processes
@@ -41,12 +40,21 @@ READ_STEP = 1 << 20
 
 
 def open_questions(folder: PodFolder) -> dict[str, ApprovalAsked]:
-    """What waits for a human in a pod, by id, oldest first. Blocks; needs no lock. Raises `PodNotFound`, `LogDamaged`."""
+    """What waits for a human in a pod, by id, oldest first.
+
+    Blocks; needs no lock. Raises `PodNotFound`, `LogDamaged`.
+    """
     return dict(load(folder.segment_path(folder.pointer().segment)).approvals)
 
 
 def answer(
-    session: Session, approval: str, *, approved: bool, by: str = "", scope: Literal["once", "run"] | None = None, message: str = ""
+    session: Session,
+    approval: str,
+    *,
+    approved: bool,
+    by: str = "",
+    scope: Literal["once", "run"] | None = None,
+    message: str = "",
 ) -> None:
     """Puts a human's answer on record, durable when it returns. Blocks.
 
@@ -61,7 +69,8 @@ def answer(
 def take_inbox(session: Session) -> int:
     """Takes messages and answers out of the inbox of a pod that nobody runs: recorded, durable, then unlinked.
 
-    Orders to a run (stop, interrupt, compact) are left for the next writer, who gives them their meaning. Returns how many were taken.
+    Orders to a run (stop, interrupt, compact) are left for the next writer, who gives them their meaning. Returns
+    how many were taken.
     """
     taken: list[Path] = []
     for path, command in inbox.waiting(session.folder):
@@ -93,99 +102,10 @@ def take_inbox(session: Session) -> int:
     return len(taken)
 
 
-# -- settled points -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A settled point: the state as it was behind entry `seq` of a segment. `asked` is the entry that was asked for."""
-
-    segment: str
-    seq: int
-    asked: int
-    state: PodState
-
-    @property
-    def rounded(self) -> bool:
-        """Whether the point lies before the one that was asked for."""
-        return self.seq < self.asked
-
-
-def settled_point(folder: PodFolder, at: int | None = None) -> Point:
-    """The last settled point at or before entry `at` (None: the last entry). Blocks; needs no lock, and changes nothing.
-
-    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
-    """
-    segment = _segment_of(folder, at)
-    best = _replay(segment, at)
-    assert best is not None  # the first entry of a segment is settled
-    seq, last = best
-    state = _state_at(segment.path, seq)
-    return Point(segment.id, seq, last if at is None else at, state)
-
-
-def _segment_of(folder: PodFolder, at: int | None) -> Segment:
-    chain = SessionReader(folder).chain()
-    if not chain.segments:
-        raise UsageProblem(f"pod {folder.name!r} has no readable segment; `pod doctor {folder.name}` looks into it")
-    if at is None:
-        return chain.segments[0]
-    for segment in chain.segments:
-        if segment.seq <= at and (segment.upto is None or at <= segment.upto):
-            if segment.seq == 0:
-                break
-            return segment
-    first = chain.segments[-1].seq
-    why = {"cleared": "the session was cleared there", "forked": "the pod was forked there"}.get(chain.end, "the session begins there")
-    raise UsageProblem(f"entry {at} is not in the session of pod {folder.name!r}: its first entry is {first} ({why})")
-
-
-def _replay(segment: Segment, at: int | None) -> tuple[int, int] | None:
-    """The number of the last settled entry up to `at`, and of the last entry there is."""
-    state: PodState | None = None
-    settled: int | None = None
-    last = 0
-    for line in entries(segment.path):
-        last = line.seq
-        if at is not None and line.seq > at:
-            last = at
-            break
-        record = e.record_of(line, segment.path)
-        if state is None:
-            if not isinstance(record, e.SegmentStarted):
-                raise UsageProblem(f"{segment.path}: the log does not begin with segment_started; `pod doctor` looks into it")
-            state = PodState.begin(record)
-        elif record is not None:
-            state.apply(record, line.at, line.seq)
-            state.history.apply(record)
-        if not state.history.open and not state.history.unanswered and not state.history.held:
-            settled = line.seq
-    if settled is None:
-        return None
-    if at is not None and last < at:
-        raise UsageProblem(f"there is no entry {at}; the last one is {last}")
-    return settled, last
-
-
-def _state_at(path: Path, seq: int) -> PodState:
-    state: PodState | None = None
-    for line in entries(path):
-        if line.seq > seq:
-            break
-        record = e.record_of(line, path)
-        if state is None:
-            assert isinstance(record, e.SegmentStarted)
-            state = PodState.begin(record)
-            state.last_seq = line.seq
-        elif record is not None:
-            state.apply(record, line.at, line.seq)
-            state.history.apply(record)
-    assert state is not None
-    return state
-
-
 def _carry_at(state: PodState, totals: Totals) -> Carry:
-    """What the new segment takes over: no queued input, approvals or processes; seen files only where they are unchanged."""
+    """What the new segment takes over: no queued input, approvals or processes; seen files only where they are
+    unchanged.
+    """
     tools = {key: value for key, value in state.tool_state.items() if key != STATE_KEY}
     seen = {path: digest for path, digest in state.seen.items() if _hash(Path(path)) == digest}
     return state.carry().model_copy(update={"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0})
@@ -227,8 +147,9 @@ class Changed:
 def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
     """A new pod that begins where another one stood; the source stays as it is, and may run meanwhile. Blocks; durable.
 
-    The fork has its own session, its own links to the artifacts that its items name (removing the source does not take them
-    away), and counts requests and cost from nothing. Raises `PodNotFound`, `PodExists`, `UsageProblem`, `LogDamaged`.
+    The fork has its own session, its own links to the artifacts that its items name (removing the source does not
+    take them away), and counts requests and cost from nothing. Raises `PodNotFound`, `PodExists`, `UsageProblem`,
+    `LogDamaged`.
     """
     source = PodFolder(home, check_name(name))
     point = settled_point(source, at)
@@ -286,26 +207,25 @@ def _link_artifacts(source: PodFolder, target: PodFolder, items: tuple[Item, ...
         target.files.sync_folder(target.artifacts)
 
 
-def _left(state: PodState) -> tuple[str, ...]:
+def _left(*states: PodState) -> tuple[str, ...]:
     """What does not go along, in words."""
-    found: list[str] = []
-    if state.history.queue:
-        found.append(f"{len(state.history.queue)} queued messages")
-    if state.approvals:
-        found.append(f"{len(state.approvals)} open questions")
-    if state.tool_state.get(STATE_KEY):
-        found.append("background processes")
-    return tuple(found)
+    queued = {label for state in states for label in state.history.queue}
+    asked = {label for state in states for label in state.approvals}
+    jobs = any(state.tool_state.get(STATE_KEY) for state in states)
+    found = [f"{len(queued)} queued message{'s' * (len(queued) != 1)}"] if queued else []
+    found += [f"{len(asked)} open question{'s' * (len(asked) != 1)}"] if asked else []
+    return (*found, *(["background processes"] if jobs else []))
 
 
 # -- rewind and clear -----------------------------------------------------------------------------------------
 
 
 async def rewind(home: Path, name: str, to: int) -> Changed:
-    """Takes a pod back to an earlier point: a new segment of the same session begins there. The log before stays as it is.
+    """Takes a pod back to an earlier point: a new segment of the same session begins there. The log before stays as
+    it is.
 
-    Totals do not fall. Cancelled, either the old segment or the new one is active, whole. Raises `PodNotFound`, `PodBusy`,
-    `UsageProblem`, `NotSettled` where nothing would change, `OSError`.
+    Totals do not fall. Cancelled, either the old segment or the new one is active, whole. Raises `PodNotFound`,
+    `PodBusy`, `UsageProblem`, `NotSettled` where nothing would change, `OSError`.
     """
     session = Session.open(home, check_name(name))
     try:
@@ -333,7 +253,7 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
             carry=carry,
             tag=state.start.tag,
         )
-        left = _left(current)
+        left = _left(state, current)
         await session.switch(start)
         session.writer.sync_now()
         return Changed(name, start.segment, point.seq, point.asked, len(start.items), left)
@@ -347,11 +267,12 @@ def _changes_after(session: Session, seq: int) -> bool:
 
 
 async def clear(home: Path, name: str) -> Changed:
-    """Begins the session anew in the same pod. A floor for privacy: nothing of before is carried over but totals, what is seen of
-    the session from now on stops there, and artifacts of before can't be read any more. The old log stays on disk until `remove`.
+    """Begins the session anew in the same pod. A floor for privacy: nothing of before is carried over but totals,
+    what is seen of the session from now on stops there, and artifacts of before can't be read any more. The old log
+    stays on disk until `remove`.
 
-    Messages that were stored and that no run has seen are left behind as well; those still in the inbox come after. Cancelled,
-    either the old segment or the new one is active. Raises `PodNotFound`, `PodBusy`, `OSError`.
+    Messages that were stored and that no run has seen are left behind as well; those still in the inbox come after.
+    Cancelled, either the old segment or the new one is active. Raises `PodNotFound`, `PodBusy`, `OSError`.
     """
     session = Session.open(home, check_name(name))
     try:
@@ -410,7 +331,8 @@ async def _end_everything(session: Session, why: str) -> None:
 def remove(home: Path, name: str) -> int:
     """Removes a pod for good: logs, blobs, artifacts. Returns the bytes that it had. Blocks.
 
-    What forks of it refer to is theirs as well and stays. Pods grouped below its name stay. Raises `PodNotFound`, `PodBusy`.
+    What forks of it refer to is theirs as well and stays. Pods grouped below its name stay. Raises `PodNotFound`,
+    `PodBusy`.
     """
     folder = PodFolder(home, check_name(name))
     folder.pointer()
@@ -473,10 +395,11 @@ class Collected:
 
 
 def collect(home: Path, older_than: float, *, force: bool = False, at: float | None = None) -> Iterator[Collected]:
-    """Looks at every pod and removes those whose last run ended and that nothing was done with for `older_than` seconds.
+    """Looks at every pod and removes those whose last run ended and that nothing was done with for `older_than`
+    seconds.
 
-    Without `force` nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever their age.
-    `at` is the time in UTC seconds (default: now). Blocks.
+    Without `force` nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever
+    their age. `at` is the time in UTC seconds (default: now). Blocks.
     """
     moment = datetime.now(UTC).timestamp() if at is None else at
     for name in list(pod_names(home)):

@@ -1,6 +1,7 @@
 """What fills a pod's context and what a compaction would do, without running or writing anything.
 
-Made from the log, the stored manifest and the models' capabilities: the same functions and numbers that a run decides by.
+Made from the log, the stored manifest and the models' capabilities: the same functions and numbers that a run
+decides by.
 """
 
 from __future__ import annotations
@@ -121,4 +122,3 @@ def outlook(folder: PodFolder) -> Outlook:
     occupancy = history.occupancy(model.name, raw, pending_tokens(history, list(history.queue.values())))
     table = budget_table(history, overhead_of(system, specs, family), budget)
     return Outlook(manifest, state, model, budget, occupancy, tuple(table))
-

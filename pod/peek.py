@@ -29,11 +29,16 @@ Status: TypeAlias = Literal[
     "new", "running", "compacting", "idle", "finished", "failed", "limit", "cancelled", "waiting", "yielded",
     "stopped short", "queued", "unreadable",
 ]  # fmt: skip
-"""How a pod stands. `running` and `compacting` have a living writer, `idle` has one without a run; `waiting` is for a human;
-`stopped short` has an open run and no writer (`pod resume` goes on); `queued` has input that no run has seen."""
+"""How a pod stands. `running` and `compacting` have a living writer, `idle` has one without a run; `waiting` is for
+a human; `stopped short` has an open run and no writer (`pod resume` goes on); `queued` has input that no run has
+seen."""
 
-_TELLING = frozenset({"run_started", "run_ended", "yielded", "compaction_started", "compaction_completed", "compaction_failed",
-                      "compaction_interrupted", "approval_asked", "approval_answered", "segment_started"})  # fmt: skip
+_TELLING = frozenset(
+    {
+        "run_started", "run_ended", "yielded", "compaction_started", "compaction_completed", "compaction_failed",
+        "compaction_interrupted", "approval_asked", "approval_answered", "segment_started",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
         lines = last_lines(path, TAIL_MOST)
     busy = folder.is_busy()
     waiting = _count(folder.inbox)
-    status, since = _status(lines, start, busy=busy, waiting=waiting, whole=size <= TAIL_MOST)
+    status, since = _status(lines, start, busy=busy, waiting=waiting)
     carry = cast("dict[str, Any]", start.get("carry") or {})
     totals = cast("dict[str, Any]", carry.get("totals") or {})
     blobs = cast("dict[str, str]", start.get("blobs") or {})
@@ -129,17 +134,26 @@ def _first(path: Path) -> dict[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) and line.kind == "segment_started" else {}
 
 
-def _status(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: int, whole: bool) -> tuple[Status, str]:
+def _status(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: int) -> tuple[Status, str]:
     compacting = ""
+    withdrawn = False
     for line in reversed(lines):
         match line.kind:
+            case "withdrawn":
+                withdrawn = True
+            case "input" if not withdrawn and not busy:
+                return "queued", line.at
             case "compaction_completed" | "compaction_failed" | "compaction_interrupted":
                 compacting = compacting or "no"
             case "compaction_started" if not compacting:
                 return ("compacting" if busy else "stopped short"), line.at
             case "run_ended":
                 status = str(json.loads(line.body).get("status", "failed"))
-                ended: Status = cast("Status", status) if status in {"finished", "failed", "limit", "cancelled", "yielded"} else "failed"
+                ended: Status = (
+                    cast("Status", status)
+                    if status in {"finished", "failed", "limit", "cancelled", "yielded"}
+                    else "failed"
+                )
                 return ("queued" if waiting and not busy else ended), line.at
             case "yielded":
                 reason = str(json.loads(line.body).get("reason", ""))
@@ -154,8 +168,6 @@ def _status(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: in
                 return ("queued" if waiting or start.get("pending_inputs") else "idle" if busy else "new"), line.at
             case _:
                 pass
-    if any(line.kind == "input" for line in lines) and whole:
-        return ("idle" if busy else "queued"), lines[-1].at
     return _open(busy), lines[-1].at if lines else ""
 
 

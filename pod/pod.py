@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from pod import setup
-from pod.bus import Subscription
+from pod.bus import Subscription, Told
 from pod.errors import UsageProblem
 from pod.events import Event, Init, event_of
 from pod.handle import RunHandle
@@ -185,7 +185,13 @@ class Pod:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await self._stack.__aexit__(kind, error, trace)
+        try:
+            return await self._stack.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            # The task group wraps what the block raised; its caller wrote `except RunFailed`, not `except*`.
+            if error is None or group.exceptions != (error,):
+                raise
+            return False
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -240,20 +246,22 @@ class Pod:
         if self._running.busy:
             self._running.orders.compact, self._running.orders.focus = True, focus
             return False
-        return await self._running.compact("hand", focus)
+        return await self._running.compact_by_hand(focus)
 
     def subscribe(self) -> Subscription:
         """A reader of all events from now on."""
         return self._running.bus.subscribe()
 
-    async def events(self, after: int = 0) -> AsyncIterator[Event]:
+    def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The events of the session from the log, those after number `after`: the same objects that the stream told."""
         reader = SessionReader(self._running.session.folder)
-        for line in await anyio.to_thread.run_sync(lambda: list(reader.lines(after))):
-            record = e.record_of(line)
-            event = event_of(line, record) if record is not None else None
-            if event is not None:
-                yield event
+
+        def read() -> list[Event]:
+            found = ((line, e.record_of(line)) for line in reader.lines(after))
+            told = (event_of(line, record) for line, record in found if record is not None)
+            return [event for event in told if event is not None]
+
+        return Told(read)
 
     def init_event(self) -> Init:
         """The first event of a stream."""

@@ -68,7 +68,10 @@ class DoesNotFit(UsageProblem):
         wrong = [line for line in lines if not line.ok]
         window = f" ({numbers.model}, window {numbers.window:,}, {numbers.window_source})" if numbers.model else ""
         head = f"the context can't work with these numbers{window}; nothing was sent:"
-        ways = "Raise the triggers or the window ([model] context_window), enable fewer tools, shorten the instructions or the task"
+        ways = (
+            "Raise the triggers or the window ([model] context_window), enable fewer tools, "
+            "shorten the instructions or the task"
+        )
         if any(line.label.startswith("compact worker") for line in wrong):
             ways = "Lower [compaction] worker_context_max_tokens, or take a compact worker's model with a larger window"
         super().__init__("\n".join([head, *(f"  {line}" for line in lines), f"  {ways}."]))
@@ -90,21 +93,28 @@ def prove(
     that can't reach that would come again at once), and each trigger below what is available. Always: overhead and what
     must stay below what is available, and the compact worker's budget in its own window.
     """
-    lines = [Line(label, tokens) for label, tokens in (parts or (("fixed overhead (system prompt, tool schemas)", overhead),))]
+    lines = [
+        Line(label, tokens)
+        for label, tokens in (parts or (("fixed overhead (system prompt, tool schemas)", overhead),))
+    ]
     if triggers:
         lowest = min(triggers.values())
         total = overhead + summary_max + mandatory
         lines += [Line("largest summary", summary_max), Line("current request, unanswered calls", mandatory)]
         half = lowest // 2
         lines.append(Line("a new segment at least; half the lowest trigger", total, half, total < half, "sum"))
-        lines += [Line(f"trigger {key}", value, available, value < available, "check") for key, value in triggers.items()]
+        lines += [
+            Line(f"trigger {key}", value, available, value < available, "check") for key, value in triggers.items()
+        ]
     else:
         total = overhead + mandatory
         lines.append(Line("current request, unanswered calls", mandatory))
         lines.append(Line("the first request; what is available", total, available, total < available, "sum"))
     if worker is not None:
         fits = worker.budget <= worker.available
-        lines.append(Line("compact worker: its budget; its window's room", worker.budget, worker.available, fits, "check"))
+        lines.append(
+            Line("compact worker: its budget; its window's room", worker.budget, worker.available, fits, "check")
+        )
     return lines
 
 
@@ -122,7 +132,9 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
 
     first = model or setup.models_of(manifest.model)[0]
     capabilities = first.capabilities
-    budget = budget_of(capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens)
+    budget = budget_of(
+        capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens
+    )
     tools = setup.tools_of(manifest)
     system = setup.render_system(manifest, collect(cwd, manifest.worker.instructions), tools, cwd, "pod", "0" * 12)
     found = overhead_of(system, [t.spec for t in tools.values()], capabilities.family)
@@ -174,7 +186,9 @@ def _worker(manifest: Manifest, model: Model) -> WorkerNumbers | None:
         return None  # there the budget is growth over the prefix, and the pod's ceiling bounds it
     section = c.model if own and c.model is not None else manifest.model
     made = setup.models_of(section)[0] if own else model
-    room = budget_of(made.capabilities, requested_output=section.max_output_tokens, buffer=manifest.context.buffer_tokens)
+    room = budget_of(
+        made.capabilities, requested_output=section.max_output_tokens, buffer=manifest.context.buffer_tokens
+    )
     default = CompactionSection.model_fields["worker_context_max_tokens"].default
     budget = c.worker_context_max_tokens
     if budget == default:

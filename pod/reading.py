@@ -22,8 +22,8 @@ from pod.log.folder import PodFolder
 from pod.log.lines import FORMAT, Invalid, Line, parse
 from pod.log.segment import Damage, raw_lines, scan
 from worker import records as w
-from worker.history import LOST, lost_result
-from worker.items import Item, ToolCallItem
+from worker.history import LOST, LOST_BEFORE, stand_in
+from worker.items import Item
 from worker.records import Record
 
 TAIL = 65_536
@@ -83,7 +83,7 @@ class SegmentItems:
         at, held = -1, dict[str, Item]()
         with self.path.open("rb") as file:
             for label in self._ids[max(start, 0) : max(stop, 0)]:
-                place = self._places.get(label.removeprefix(LOST))
+                place = self._places.get(_needed(label))
                 if place is None:
                     raise UsageProblem(f"{self.path}: the log holds no item {label}; `pod doctor` looks into it")
                 offset, length = place
@@ -92,12 +92,12 @@ class SegmentItems:
                     line = parse(file.read(length).rstrip(b"\n"), offset, 0)
                     record = e.record_of(line, self.path)
                     at, held = offset, _by_id(() if record is None else items_of(record))
-                item = held[label.removeprefix(LOST)]
-                found.append(lost_result(item) if label.startswith(LOST) and isinstance(item, ToolCallItem) else item)
+                item = held[_needed(label)]
+                found.append(item if item.id == label else stand_in(label, item))
         return found
 
     def _index(self) -> dict[str, tuple[int, int]]:
-        wanted = {label.removeprefix(LOST) for label in self._ids}
+        wanted = {_needed(label) for label in self._ids}
         places: dict[str, tuple[int, int]] = {}
         for line in scan(self.path):
             if isinstance(line, Damage) or line.kind not in ITEM_KINDS:
@@ -111,6 +111,11 @@ class SegmentItems:
         return places
 
 
+def _needed(label: str) -> str:
+    """The id to look for: that of the item itself, or of the one that a stand-in was made for."""
+    return label.removeprefix(LOST).removeprefix(LOST_BEFORE)
+
+
 def _by_id(items: Iterable[Item]) -> dict[str, Item]:
     found: dict[str, Item] = {}
     for item in items:
@@ -120,7 +125,7 @@ def _by_id(items: Iterable[Item]) -> dict[str, Item]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment of a session: its lineage, and `seq` and `at` of its first entry (0 and empty where that does not read).
+    """A segment of a session: its lineage, and `seq` and `at` of its first entry (0 and empty where it does not read).
 
     `upto` is the last entry that belongs to the session (a rewind left what came after it), None for all of them.
     """

@@ -87,7 +87,8 @@ class Supervision(Interceptor):
 class Running:
     """The moving parts of an open pod. `pod.Pod` is its public face.
 
-    One worker lives per segment: a new segment gets new ones from the log, exactly as a restart does.
+    One worker lives per segment: a new segment gets new ones from the log, exactly as a restart does. `retry` stands in the place of
+    the manifest's.
     """
 
     manifest: Manifest
@@ -106,6 +107,7 @@ class Running:
     orders: Orders = field(default_factory=Orders)
     instructions: Instructions = field(default_factory=Instructions)
     clock: Callable[[], float] = time.time
+    retry: RetryPolicy | None = None
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
@@ -142,7 +144,7 @@ class Running:
             tools=specs,
             max_output_tokens=m.model.max_output_tokens,
             buffer=m.context.buffer_tokens,
-            retry=RetryPolicy(max_attempts=m.retry.max_attempts, max_seconds=m.retry.max_seconds),
+            retry=self.retry or RetryPolicy(max_attempts=m.retry.max_attempts, max_seconds=m.retry.max_seconds),
             cache_key=state.start.session,
         )
         caller = Caller(
@@ -277,16 +279,17 @@ class Running:
         Cancelled, the end is put on record (shielded, short) and the cancellation goes on; where it was `scope` that was cancelled, the
         result is returned instead. Raises `UsageProblem` while another run is under way, `PodError` of the store.
         """
-        if self.busy:
-            raise UsageProblem(f"a run of pod {self.session.folder.name!r} is under way; steer it, or wait for its end")
+        self._single()
         self.busy = True
+        mine = None if text is None else UserItem(text=text)
         try:
-            if text is not None:
-                await self.accept(text)
+            if mine is not None:
+                self.session.put(Input(item=mine))
+                await self.session.sync()
             await self.prepare()
             outcome = await self._stretch()
         except anyio.get_cancelled_exc_class():
-            outcome = await self.conclude(Cancelled(), withdraw=text is not None and self.sender_waits)
+            outcome = await self.conclude(Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None)
             if scope is None or not scope.cancel_called:
                 raise
             return self.result(outcome)
@@ -299,6 +302,12 @@ class Running:
             self.busy = False
         return self.result(await self.conclude(outcome))
 
+    def _single(self) -> None:
+        if self.busy:
+            raise UsageProblem(
+                f"a run or compaction of pod {self.session.folder.name!r} is under way; send to it, or wait for its end"
+            )
+
     def result(self, outcome: Outcome) -> RunResult:
         """The outcome with the run's figures."""
         state = self.session.state
@@ -308,7 +317,7 @@ class Running:
     async def prepare(self) -> None:
         """Everything before the first request of a run or of its continuation."""
         session = self.session
-        self.orders.stop = None
+        self.orders.stop, self.orders.after_segment = None, False
         await self.drain()
         await end_survivors(session, self.services)
         await close_open_calls(session, self.tools)
@@ -365,9 +374,18 @@ class Running:
             self.assemble()
         return done
 
+    async def compact_by_hand(self, focus: str | None = None) -> bool:
+        """Compacts now, where no run is under way. Raises `UsageProblem` where one is."""
+        self._single()
+        self.busy = True
+        try:
+            return await self.compact("hand", focus)
+        finally:
+            self.busy = False
+
     async def _stretch(self) -> Outcome:
         for _ in range(SEGMENTS_WITHOUT_END):
-            outcome = await self.worker.run()
+            outcome = self._said_before() or await self.worker.run()
             if isinstance(outcome, Finished) and self.output is not None:
                 outcome = self._checked(outcome, self.output)
                 if outcome is None:
@@ -387,6 +405,13 @@ class Running:
             if ended is not None:
                 return ended
         return Failed("segments", f"the run went through {SEGMENTS_WITHOUT_END} segments, which is the bound")
+
+    def _said_before(self) -> Outcome | None:
+        """The outcome of a reply that a killed runtime put on record, but not what it meant: asking again would send it back as input."""
+        state = self.session.state
+        if state.last_word is None or state.history.queue:
+            return None
+        return self.worker.ending(state.last_word, state.last_word.model)
 
     def _checked(self, outcome: Finished, schema: OutputSchema) -> Outcome | None:
         """The outcome with its output, or a failure; None where the answer is asked for once more."""
@@ -415,19 +440,17 @@ class Running:
             return Cancelled()
         return None
 
-    async def conclude(self, outcome: Outcome, *, withdraw: bool = False) -> Outcome:
+    async def conclude(self, outcome: Outcome, *, withdraw: str | None = None) -> Outcome:
         """Puts the end of a stretch on record, shielded and short. A paused run stays open.
 
-        `withdraw`: the sender is still there, so a run cancelled before anything of the model was kept gives its input back.
+        `withdraw` is the input whose sender is still there: a run cancelled before anything of the model was kept gives it back.
         """
         session = self.session
         state = session.state
         with anyio.CancelScope(shield=True):
-            if isinstance(outcome, Cancelled) and withdraw and state.history.counters.requests == 0:
-                ids = tuple(i for i in (*state.history.queue, *state.run_inputs) if self._withdrawable(i))
-                if ids:
-                    session.put(Withdrawn(ids=ids))
-                    outcome = Cancelled(withdrawn=ids)
+            if isinstance(outcome, Cancelled) and withdraw is not None and self._withdrawable(withdraw):
+                session.put(Withdrawn(ids=(withdraw,)))
+                outcome = Cancelled(withdrawn=(withdraw,))
             if isinstance(outcome, Paused):
                 session.put(
                     e.YieldedEntry(run=state.run or "", reason="approval", detail={"approvals": list(outcome.approvals)})

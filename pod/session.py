@@ -14,7 +14,7 @@ from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import Pointer, PodFolder, check_name
 from pod.log.lines import Line, now, render
-from pod.log.segment import SegmentWriter, entries
+from pod.log.segment import Damage, SegmentWriter, entries
 from pod.state import PodState
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
@@ -96,15 +96,10 @@ class Session:
         path = folder.segment_path(pointer.segment)
         if not path.is_file():
             raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it")
-        writer, torn, head = SegmentWriter.open(path, folder.files, durability=durability)
+        writer, _, _ = SegmentWriter.open(path, folder.files, durability=durability, mend=_repaired)
         state = load(path, family)
         session = cls(folder, pointer, writer, state, family, durability)
-        if torn is not None:
-            text = head.decode(errors="replace")
-            session.put(
-                e.Repaired(offset=torn.offset, length=torn.length, sha256=torn.sha256, reason=torn.reason, text=text)
-            )
-        session.put(e.Lease(generation=state.generation + 1, pid=os.getpid(), host=socket.gethostname()))
+        session.put(_lease(max(state.generation, pointer.generation) + 1))
         if state.compaction is not None:
             session.put(e.CompactionInterrupted(compaction=state.compaction))
         writer.sync_now()
@@ -128,6 +123,9 @@ class Session:
         """Writes a record, folds it into the state (not the history: the ledger does) and tells the listeners."""
         line = self.writer.write(record.kind, e.body_of(record))
         self.state.apply(record, line.at, line.seq)
+        self._tell(line, record)
+
+    def _tell(self, line: Line, record: Record) -> None:
         for listener in self.listeners:
             listener(line, record)
 
@@ -157,18 +155,19 @@ class Session:
 
     # -- a new segment ----------------------------------------------------------------------------------------
 
-    async def switch(self, start: e.SegmentStarted) -> None:
+    async def switch(self, start: e.SegmentStarted, *records: Record) -> None:
         """Commits a new segment and goes on in it.
 
         The file is written whole under a temporary name, synced, renamed, the folder synced; then the pointer is replaced. A crash
-        before that leaves the old segment active, after it the new one. Input that arrived after `start` was made is taken along
-        (case B073). Raises `OSError`; then the old segment is still active. Raises `StoreError` where that is unknown because the
-        pointer was replaced and its sync failed: then nothing more is accepted, and opening the pod again goes on.
+        before that leaves the old segment active, after it the new one. `records` stand behind the start and are committed with it:
+        the new segment is never active without them. Input that arrived after `start` was made is taken along (case B073).
+        Raises `OSError`; then the old segment is still active. Raises `StoreError` where that is unknown because the pointer
+        was replaced and its sync failed: then nothing more is accepted, and opening the pod again goes on.
         """
         await self.sync()
         start = self._with_late_input(start)
         first = self.writer.next_seq
-        write_segment(self.folder, start, first)
+        write_segment(self.folder, start, first, records)
         pointer = self.pointer.model_copy(update={"segment": start.segment, "generation": self.state.generation})
         try:
             self.folder.set_pointer(pointer)
@@ -183,7 +182,9 @@ class Session:
         )
         self.state = load(self.writer.path, self.family)
         self.ledger = Ledger(self, self.state.history)
-        self.put(e.Lease(generation=self.state.generation + 1, pid=os.getpid(), host=socket.gethostname()))
+        for line, record in zip(self.lines(), (start, *records), strict=True):
+            self._tell(line, record)
+        self.put(_lease(pointer.generation))
 
     def _with_late_input(self, start: e.SegmentStarted) -> e.SegmentStarted:
         if start.lineage.kind_ not in {"compacted_from", "rolled_over_from"}:
@@ -205,10 +206,21 @@ class Session:
         return entries(self.writer.path)
 
 
-def write_segment(folder: PodFolder, start: e.SegmentStarted, seq: int) -> None:
-    """Writes a whole new segment file (its first entry), durably, under its final name."""
-    _, data = render(seq, start.kind, e.body_of(start), now())
-    folder.files.put(folder.segment_path(start.segment), data)
+def _repaired(torn: Damage, head: bytes) -> tuple[str, bytes]:
+    text = head.decode(errors="replace")
+    record = e.Repaired(offset=torn.offset, length=torn.length, sha256=torn.sha256, reason=torn.reason, text=text)
+    return record.kind, e.body_of(record)
+
+
+def _lease(generation: int) -> e.Lease:
+    return e.Lease(generation=generation, pid=os.getpid(), host=socket.gethostname())
+
+
+def write_segment(folder: PodFolder, start: e.SegmentStarted, seq: int, records: Sequence[Record] = ()) -> None:
+    """Writes a whole new segment file (its first entry and those behind it), durably, under its final name."""
+    at = now()
+    lines = [render(seq + n, record.kind, e.body_of(record), at)[1] for n, record in enumerate((start, *records))]
+    folder.files.put(folder.segment_path(start.segment), b"".join(lines))
 
 
 def load(path: Path, family: Family = "unknown") -> PodState:

@@ -11,7 +11,7 @@ from pod.carry import BreakerState, Carry, OpenRun, Totals
 from pod.log import entries as e
 from worker import records as w
 from worker.history import History
-from worker.items import ContextItem, UserItem
+from worker.items import ContextItem, ToolCallItem, UserItem
 from worker.models.base import Family
 from worker.records import Record
 
@@ -26,7 +26,8 @@ KNOWN_COMMANDS = 200
 class PodState:
     """What the active segment says. Change it through `apply` only; `history` is folded by the ledger beside it.
 
-    `commands` are inbox commands taken but not yet acted on; `ended` is the last run's end.
+    `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
+    means for the run is not yet on record.
     """
 
     start: e.SegmentStarted
@@ -47,6 +48,7 @@ class PodState:
     compaction: str | None = None
     approvals: dict[str, ApprovalAsked] = field(default_factory=dict[str, ApprovalAsked])
     ended: e.RunEndedEntry | None = None
+    last_word: w.ReplyRecord | None = None
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -158,7 +160,10 @@ class PodState:
                 self._tool_result(record)
             case w.Input():
                 self._input(record)
+            case w.ContextAdded():
+                self.last_word = None
             case w.Admitted():
+                self.last_word = None
                 if self.fresh_run or not self.run_inputs:
                     self.run_inputs, self.fresh_run = record.ids, False
             case w.Pruned():
@@ -171,12 +176,12 @@ class PodState:
             case e.RunStarted():
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
                 self.instructions = dict(record.instructions)
-                self.ended, self.paused, self.fresh_run = None, None, True
+                self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
                 self.history.begin_run()
             case e.YieldedEntry():
                 self.paused = record
             case e.RunEndedEntry():
-                self.run, self.ended, self.paused = None, record, None
+                self.run, self.ended, self.paused, self.last_word = None, record, None, None
             case _:
                 self._supervision(record)
 
@@ -230,6 +235,7 @@ class PodState:
 
     def _reply(self, record: w.ReplyRecord, at: str) -> None:
         self.replies += 1
+        self.last_word = None if any(isinstance(item, ToolCallItem) for item in record.items) else record
         self.last_reply_at = seconds(at)
         self.last_estimate = record.estimate
         usage = record.usage

@@ -34,8 +34,8 @@ def stored_manifest(folder: PodFolder) -> tuple[Manifest, str]:
         manifest = Manifest.model_validate_json(folder.blob(label), strict=False)
     except ValidationError as error:
         raise UsageProblem(
-            f"the manifest that pod {folder.name!r} was started with does not read any more: {error.error_count()} problems; "
-            f"go on with `pod resume {folder.name} --manifest FILE`"
+            f"the manifest that pod {folder.name!r} was started with does not read any more "
+            f"({error.error_count()} problems); go on with `pod resume {folder.name} --manifest FILE`"
         ) from error
     return manifest, folder.blob(start.blobs["cwd"])
 
@@ -82,5 +82,3 @@ def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
 def _short(value: Any) -> str:
     text = "unset" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."
-
-

@@ -16,6 +16,7 @@ from worker import records as r
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
 from worker.items import (
     AssistantItem,
+    ContextItem,
     Item,
     OpaqueItem,
     ReasoningItem,
@@ -149,7 +150,7 @@ class History:
         They get one that says so: each call has exactly one result, directly behind its reply.
         """
         if self.open:
-            self._settle([call.result or lost_result(call.item) for call in self.open.values()])
+            self._settle([call.result or _lost_result(call.item) for call in self.open.values()])
 
     def _settle(self, results: Iterable[ToolResultItem]) -> None:
         """The results of the open calls enter the view, and behind them what had to wait for them."""
@@ -209,6 +210,8 @@ class History:
 
     def _reply(self, record: r.ReplyRecord) -> None:
         self._close_lost()
+        if not self.view:
+            self.extend(_before(item) for item in kept_items(record)[:1])
         covers = len(self.view)
         usage = record.usage
         self.calibration = self.calibration.learn(self.baseline, usage, self.tokens, record.model)
@@ -314,11 +317,23 @@ class History:
 
 
 LOST = "lost-"
-"""What the id of a result begins with that stands for one lost from the log; the id of its call follows."""
+"""What the id of a result begins with that stands for one lost from a damaged log; the id of its call follows."""
+
+LOST_BEFORE = "before-"
+"""The same for what was said before a history's first reply."""
 
 
-def lost_result(call: ToolCallItem) -> ToolResultItem:
-    """The result of a call whose own result a repair of the log took out: the same on every load."""
+def stand_in(label: str, item: Item) -> Item:
+    """What stands for an item lost from the log, by its id, the same on every load; `item` is the one that needs it."""
+    return _lost_result(item) if isinstance(item, ToolCallItem) and label.startswith(LOST) else _before(item)
+
+
+def _before(item: Item) -> ContextItem:
+    text = "What was said here was lost from the damaged log."
+    return ContextItem(id=f"{LOST_BEFORE}{item.id}", kind="notice", text=text, source="the runtime")
+
+
+def _lost_result(call: ToolCallItem) -> ToolResultItem:
     return ToolResultItem(
         id=f"{LOST}{call.id}", call_id=call.call_id, name=call.name, status="interrupted", prunable=False,
         summary=f"{call.name}: the result was lost from the damaged log; what the call did is unknown",

@@ -28,7 +28,7 @@ ResultStatus: TypeAlias = Literal["ok", "error", "denied", "interrupted"]
 
 
 class _Base(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", revalidate_instances="never")
+    model_config = ConfigDict(frozen=True, extra="ignore", revalidate_instances="never", defer_build=True)
 
     id: str = Field(default_factory=uuid7)
 
@@ -51,10 +51,11 @@ class UserItem(_Base):
 
 
 class AssistantItem(_Base):
-    """Text by the model. `reply` names the reply that it is part of."""
+    """Text by the model. `reply` names the reply that it is part of, `native_id` is the provider's id of the message."""
 
     type: Literal["assistant"] = "assistant"
     text: str
+    native_id: str | None = None
     reply: str = ""
 
 
@@ -180,8 +181,8 @@ Item: TypeAlias = Annotated[
 ]
 ReplyItem: TypeAlias = Annotated[AssistantItem | ReasoningItem | ToolCallItem | OpaqueItem, Field(discriminator="type")]
 
-items_adapter: TypeAdapter[list[Item]] = TypeAdapter(list[Item])
-item_adapter: TypeAdapter[Item] = TypeAdapter(Item)
+items_adapter: TypeAdapter[list[Item]] = TypeAdapter(list[Item], config=ConfigDict(defer_build=True))
+item_adapter: TypeAdapter[Item] = TypeAdapter(Item, config=ConfigDict(defer_build=True))
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:

@@ -24,7 +24,7 @@ from worker.items import (
     UserItem,
 )
 from worker.ledger import Ledger
-from worker.models.base import Delta
+from worker.models.base import Delta, Reply
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord
 from worker.results import Failed, Finished, Outcome, Yielded
 from worker.sending import Answered, Sender
@@ -122,7 +122,7 @@ class Worker:
             self.caller.close("the model refused to go on")
         if self.history.unresolved:
             return await self.caller.run()
-        return await self.unless_asked(self.ending(answered))
+        return await self.unless_asked(self.ending(answered.reply, answered.model.name))
 
     async def admit(self) -> None:
         """Queued input takes its place in the view."""
@@ -254,9 +254,9 @@ class Worker:
         message = f"{error.message} ({error.gave_up})" if error.gave_up else error.message
         return Failed(error.kind, message, text=text, details={**details, "retryable": error.retryable})
 
-    def ending(self, answered: Answered) -> Outcome | None:
-        """What a reply without calls means."""
-        reply, name, counters = answered.reply, answered.model.name, self.history.counters
+    def ending(self, reply: Reply | ReplyRecord, name: str) -> Outcome | None:
+        """What a reply without calls means, which `name` gave: just now, or before a restart."""
+        counters = self.history.counters
         text = "".join(item.text for item in reply.items if isinstance(item, AssistantItem))
         if reply.stop == "pause":
             if counters.pauses <= PAUSES:

@@ -17,7 +17,7 @@ from worker.models.base import StopReason, Usage
 class Record(BaseModel):
     """Base of all records; `kind` names the entry in a log."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     kind: ClassVar[str] = ""
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import anyio
 
 from worker.budget import DEFAULT_BUFFER, Budget, budget_of
-from worker.errors import ContextOverflow, ModelError
-from worker.estimate import estimate_spec, estimate_text
+from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken
+from worker.estimate import HEURISTIC_FACTOR, estimate_item, estimate_spec, estimate_text
 from worker.history import SHRUNK, History, pending_tokens
 from worker.ledger import Ledger
 from worker.models.base import Emit, Model, Reply, Request, ToolSpec
@@ -21,6 +21,20 @@ from worker.retry import RetryPolicy
 
 GUESSED_SHARE = 0.9
 """The window assumed after a refusal that names none, as a share of the refused estimate."""
+
+LEAST_GUESS = 0.25
+"""The share of the known window that a guess leaves at least: after a small request it is the estimate or the reading of
+the error that is wrong, and a tiny window would never let anything be sent again."""
+
+
+EMPTY_STREAM = "empty_stream"
+"""The code of an answer without any event. It may mean an overflow, but first it is taken for a broken stream."""
+
+EMPTY_STREAMS = 1
+"""How often a request whose answer was empty is sent again before the answer counts as an overflow."""
+
+REPAIRS = 2
+"""How often a request is sent again in another form after the provider has rejected its history."""
 
 
 class OverBudget(ModelError):
@@ -111,8 +125,24 @@ class Sender:
     def occupancy(self, model: Model | None = None) -> Occupancy:
         """The occupancy of the next request, queued input included."""
         model = model or self.model
-        pending = pending_tokens(self.history, list(self.history.queue.values())) if self.history.queue else 0
-        return self.history.occupancy(model.name, self.overhead(model), pending)
+        history, family = self.history, model.capabilities.family
+        base = history.baseline
+        if family != history.family and (base is None or base.model != model.name):
+            return self._in_full(model)
+        pending = pending_tokens(history, list(history.queue.values())) if history.queue else 0
+        return history.occupancy(model.name, self.overhead(model), pending)
+
+    def _in_full(self, model: Model) -> Occupancy:
+        """The occupancy by the estimator of a model whose family is not the history's: a fallback may count twice as
+        many tokens (facts, providers 5.2)."""
+        history, family = self.history, model.capabilities.family
+        factor = max(HEURISTIC_FACTOR, history.calibration.factor(model.name))
+        overhead = self.overhead(model)
+        pending = sum(estimate_item(item, family) for item in history.queue.values())
+        total = overhead + pending + sum(estimate_item(item, family) for item in history.view)
+        return Occupancy(
+            tokens=int(total * factor), provenance="heuristic", overhead=int(overhead * factor), pending=pending
+        )
 
     def limit(self, model: Model) -> int:
         """The most tokens that a request to this model may be estimated at."""
@@ -158,7 +188,7 @@ class Sender:
         started = self.clock()
         occupancy = self.occupancy(model)
         request = self._request(model)
-        attempt = 0
+        attempt = empty = repairs = 0
         while True:
             attempt += 1
             try:
@@ -168,6 +198,15 @@ class Sender:
                 e.model = e.model or model.name
                 waited = self.clock() - started
                 wait = self.retry.wait(e, attempt, waited)
+                if e.code == EMPTY_STREAM and not e.retryable and empty < EMPTY_STREAMS:
+                    empty += 1
+                    wait = self.retry.wait(StreamBroken(e.message), attempt, waited)
+                elif isinstance(e, InvalidHistory) and repairs < REPAIRS and (how := _repaired(model, e)):
+                    repairs += 1
+                    e.message = f"{e.message} ({how})"
+                    self._followers.pop(model.name, None)
+                    request = self._request(model)
+                    wait = 0.0
                 if wait is None:
                     e.gave_up = self.retry.gave_up(attempt, waited) if e.retryable else ""
                     raise
@@ -202,14 +241,21 @@ class Sender:
     def _learn(self, model: Model, error: ContextOverflow) -> None:
         size = self.occupancy(model).tokens
         known = self.history.windows.get(model.name, model.capabilities.window)
-        if error.limit is not None and 0 < error.limit <= known:
+        # What the provider states outranks an earlier guess, also where it is larger.
+        if error.limit is not None and 0 < error.limit <= model.capabilities.window:
             learned = WindowLearned(
                 model=model.name, window=error.limit, source="stated", requested=error.requested
             )  # fmt: skip
         else:
-            guess = max(int(min(size, known) * GUESSED_SHARE), 1)
+            guess = max(int(min(size, known) * GUESSED_SHARE), int(known * LEAST_GUESS), 1)
             learned = WindowLearned(model=model.name, window=guess, source="guessed", requested=error.requested)
         self.ledger.put(learned)
+
+
+def _repaired(model: Model, error: InvalidHistory) -> str | None:
+    """What the model does otherwise from now on, None where it knows no other way."""
+    repair: Callable[[InvalidHistory], str | None] | None = getattr(model, "repair", None)
+    return None if repair is None else repair(error)
 
 
 def _may_fall_back(error: ModelError) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import termios
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -32,17 +34,17 @@ async def ask(pod: Pod, stopping: Stopping) -> bool:
         while pod.approvals:
             asked = pod.approvals[0]
             _show(asked)
-            word = await _answer(pod, asked.id, ended)
+            word = await _answer(pod, asked, ended)
             if word is None:
                 return False
             if word == "elsewhere":
                 note("  (answered elsewhere)")
             elif word in {"y", "yes"}:
-                await pod.approve(asked.id, by="terminal")
+                await pod.approve(asked.id, scope=asked.scope, by="terminal")
             elif word in {"a", "always"}:
                 await pod.approve(asked.id, scope="run", by="terminal")
             else:
-                await pod.deny(asked.id, message=word if word not in {"n", "no"} else "", by="terminal")
+                await pod.deny(asked.id, by="terminal")
         return True
     finally:
         stopping.end = None
@@ -62,11 +64,16 @@ def _show(asked: Any) -> None:
         note(f"  ... {len(lines) - 200} more lines")
 
 
-async def _answer(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
+async def _answer(pod: Pod, asked: Any, ended: anyio.Event) -> str | None:
     """One word of the human, or `elsewhere`; None at the end of input or at a signal."""
+    with suppress(termios.error):
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # keys pressed before the question are no answer to it
+    words = "Allow it? [y]es, [n]o, [a]lways in this run: "
+    if asked.scope == "run":
+        words = "Allow it? [y]es, and all like it in this run, [n]o: "
     while True:
-        print("Allow it? [y]es, [n]o, [a]lways in this run: ", end="", file=sys.stderr, flush=True)
-        line = await _line(pod, approval, ended)
+        print(words, end="", file=sys.stderr, flush=True)
+        line = await _line(pod, asked.id, ended)
         if line is None or line == "elsewhere":
             if line is None:
                 note("")
@@ -86,7 +93,7 @@ async def _line(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
 
                 async def leave() -> None:
                     await ended.wait()
-                    group.cancel_scope.cancel()  # noqa: B023  # the group of this turn of the loop
+                    group.cancel_scope.cancel()  # the group of this turn of the loop
 
                 group.start_soon(leave)
                 await anyio.wait_readable(fd)

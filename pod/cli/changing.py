@@ -12,7 +12,10 @@ from pod.cli.output import show
 from pod.cli.text import table
 from pod.errors import UsageProblem
 from pod.log.folder import default_home
-from pod.operations import Changed, clear as clear_pod, collect, fork as fork_pod, remove, rewind as rewind_pod
+from pod.operations import Changed, collect, remove
+from pod.operations import clear as clear_pod
+from pod.operations import fork as fork_pod
+from pod.operations import rewind as rewind_pod
 from worker.text import size
 
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -23,7 +26,7 @@ def fork(args: argparse.Namespace) -> int:
     """A new pod from a point of another."""
     done = fork_pod(default_home(), args.name, args.new, args.at)
     _tell(done, f"forked from {args.name}")
-    note(f"pod {args.new}: give it a message: pod resume {args.new} \"...\"")
+    note(f'pod {args.new}: give it a message: pod resume {args.new} "..."')
     return 0
 
 
@@ -44,7 +47,7 @@ def clear(args: argparse.Namespace) -> int:
 
 def _tell(done: Changed, how: str) -> None:
     if done.rounded:
-        note(f"pod {done.name}: entry {done.asked} is not a settled point (a call or a question is open there); rounded down")
+        note(f"pod {done.name}: entry {done.asked} is not a settled point (something is open there); rounded down")
     note(f"pod {done.name}: {how}, behind entry {done.point}, with {done.items} items")
     _tell_left(done)
 
@@ -70,10 +73,12 @@ def gc(args: argparse.Namespace) -> int:
     gone = [pod for pod in found if pod.removed]
     if found:
         words = "removed" if args.force else "would be removed"
-        show(table([(p.name, words if p.removed else "stays", p.reason, size(p.size) if p.removed else "") for p in found],
-                   ("NAME", "", "WHY", "SIZE")))  # fmt: skip
+        rows = [(p.name, words if p.removed else "stays", p.reason, size(p.size) if p.removed else "") for p in found]
+        show(table(rows, ("NAME", "", "WHY", "SIZE")))
     total = size(sum(pod.size for pod in gone))
-    note(f"{len(gone)} of {len(found)} pods {'removed' if args.force else 'would be removed (--force does it)'}, {total}")
+    note(
+        f"{len(gone)} of {len(found)} pods {'removed' if args.force else 'would be removed (--force does it)'}, {total}"
+    )
     return 0
 
 

@@ -1,11 +1,13 @@
-"""All commands: what each is for, its arguments, an example, and where it is done. Loads nothing but what one command needs."""
+"""All commands: what each is for, its arguments, an example, and where it is done.
+
+Loads nothing but what one command needs.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -14,9 +16,11 @@ Arguments: TypeAlias = Callable[["ArgumentParser"], None]
 Action: TypeAlias = Callable[[Any], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """One command. `place` is `module:function` below `pod.cli`; it takes the parsed arguments and returns the exit code."""
+class Command(NamedTuple):
+    """One command.
+
+    `place` is `module:function` below `pod.cli`; it takes the parsed arguments and returns the exit code.
+    """
 
     name: str
     summary: str
@@ -63,11 +67,15 @@ def _output(parser: ArgumentParser) -> None:
 def _limits(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("instead of what the manifest says")
     group.add_argument("--model", metavar="PROVIDER:MODEL", help="another model")
-    group.add_argument("--profile", choices=("safe", "workspace-write", "read-only", "unattended"), help="another profile")
+    group.add_argument(
+        "--profile", choices=("safe", "workspace-write", "read-only", "unattended"), help="another profile"
+    )
     group.add_argument("--max-requests", type=int, metavar="N", help="requests to the model in this run")
     group.add_argument("--max-cost", type=float, metavar="USD", help="US dollars of this run")
     group.add_argument("--timeout", type=float, metavar="SECONDS", help="wall time of this run")
-    group.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated")
+    group.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated"
+    )
 
 
 def _backend(parser: ArgumentParser) -> None:
@@ -93,7 +101,9 @@ def _run(parser: ArgumentParser) -> None:
 def _resume(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("task", metavar="INPUT", nargs="?", help="a new message; `-` reads it from standard input")
-    parser.add_argument("--manifest", metavar="MANIFEST", help="go on with another manifest; what changes is shown and recorded")
+    parser.add_argument(
+        "--manifest", metavar="MANIFEST", help="go on with another manifest; what changes is shown and recorded"
+    )
     parser.add_argument("-C", "--cwd", metavar="DIR", help="another working folder")
     _limits(parser)
     _output(parser)
@@ -146,7 +156,9 @@ def _log(parser: ArgumentParser) -> None:
 
 def _stop(parser: ArgumentParser) -> None:
     _pod(parser)
-    parser.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)")
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)"
+    )
 
 
 def _fork(parser: ArgumentParser) -> None:
@@ -157,7 +169,9 @@ def _fork(parser: ArgumentParser) -> None:
 
 def _rewind(parser: ArgumentParser) -> None:
     _pod(parser)
-    parser.add_argument("--to", type=int, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers")
+    parser.add_argument(
+        "--to", type=int, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers"
+    )
 
 
 def _gc(parser: ArgumentParser) -> None:
@@ -166,22 +180,23 @@ def _gc(parser: ArgumentParser) -> None:
 
 
 def _manifest(parser: ArgumentParser) -> None:
-    from pod.cli.parser import Parser
+    from pod.cli.parser import ACTIONS, ActionParser
 
-    inner = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=Parser.inner)
-    new = inner.add_parser("new", help="write a commented manifest")
-    new.add_argument("file", metavar="FILE", nargs="?", help="where to (default: standard output); an existing file is kept")
+    inner = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=ActionParser)
+    actions = {name: inner.add_parser(name, help=about) for name, (about, _) in ACTIONS.items()}
+    new = actions["new"]
+    new.add_argument(
+        "file", metavar="FILE", nargs="?", help="where to (default: standard output); an existing one is kept"
+    )
     new.add_argument("--name", default="agent", help="the pod's name in it")
     new.add_argument("--model", default="offline:surveyor", metavar="PROVIDER:MODEL")
-    for name, text in (("check", "validate it and prove its arithmetic, offline"), ("show", "each value with its source")):
-        one = inner.add_parser(name, help=text)
+    for name in ("check", "show"):
+        one = actions[name]
         one.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
         one.add_argument("-C", "--cwd", metavar="DIR", help="the working folder")
         one.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
-        if name == "show":
-            one.add_argument("--toml", action="store_true", help="as TOML")
         one.add_argument("--json", action="store_true", help="print JSON")
-    inner.add_parser("schema", help="the JSON Schema, for editors")
+    actions["show"].add_argument("--toml", action="store_true", help="as TOML")
 
 
 def _doctor(parser: ArgumentParser) -> None:
@@ -191,7 +206,8 @@ def _doctor(parser: ArgumentParser) -> None:
 
 
 _ALL = (
-    Command("run", "run a task with a manifest", "run:run", 'pod run coder.toml "Fix the flaky test" --max-cost 5', _run),
+    Command("run", "run a task with a manifest", "run:run",
+            'pod run coder.toml "Fix the flaky test" --max-cost 5', _run),
     Command("resume", "go on with a pod, with or without a new message", "run:resume", "pod resume fix-flaky", _resume),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
@@ -205,14 +221,19 @@ _ALL = (
     Command("stop", "end a pod's run; it can be resumed", "sending:stop", "pod stop fix-flaky", _stop),
     Command("interrupt", "end a pod's run at its next request", "sending:interrupt", "pod interrupt fix-flaky", _pod),
     Command("approve", "answer a question with yes", "sending:approve", "pod approve fix-flaky --resume", _approve),
-    Command("deny", "answer a question with no", "sending:deny", 'pod deny fix-flaky --message "use the copy" --resume', _deny),
-    Command("fork", "a new pod from a point of another", "changing:fork", "pod fork fix-flaky other-way --at 120", _fork),
-    Command("rewind", "take a pod back to an earlier point", "changing:rewind", "pod rewind fix-flaky --to 120", _rewind),
-    Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear", "pod clear fix-flaky", _pod),
+    Command("deny", "answer a question with no", "sending:deny",
+            'pod deny fix-flaky --message "use the copy" --resume', _deny),
+    Command("fork", "a new pod from a point of another", "changing:fork",
+            "pod fork fix-flaky other-way --at 120", _fork),
+    Command("rewind", "take a pod back to an earlier point", "changing:rewind",
+            "pod rewind fix-flaky --to 120", _rewind),
+    Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear",
+            "pod clear fix-flaky", _pod),
     Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod),
     Command("gc", "remove finished pods that nothing was done with for long", "changing:gc",
             "pod gc --older-than 30d --force", _gc),
-    Command("manifest", "make, check and show manifests", "manifests:manifest", "pod manifest check coder.toml", _manifest),
+    Command("manifest", "make, check and show manifests", "manifests:manifest",
+            "pod manifest check coder.toml", _manifest),
     Command("models", "known models, windows and prices", "catalog:models", "pod models --json", _json),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
     Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor),

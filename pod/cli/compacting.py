@@ -11,9 +11,11 @@ import anyio
 from pod.cli.failing import note
 from pod.cli.output import Output, output_of, show, show_json
 from pod.cli.progress import progress_of
+from pod.cli.pulse import Pulse
 from pod.cli.sending import folder_of, order
 from pod.cli.signals import Stopping, handled
 from pod.cli.text import figures
+from pod.events import Event
 from pod.log.folder import PodFolder
 from pod.stored import stored_manifest
 
@@ -55,10 +57,16 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         show_json(value)
         return 0
     rows = [
-        ("occupancy now", f"{plan.before.tokens:,} tokens ({plan.before.provenance}), {plan.before.overhead:,} of them fixed overhead"),
+        (
+            "occupancy now",
+            f"{plan.before.tokens:,} tokens ({plan.before.provenance}), {plan.before.overhead:,} of it overhead",
+        ),
         ("would summarise", f"{plan.summarised_items} items, {plan.summarised_tokens:,} tokens"),
         ("would keep", f"{plan.retained_items} items, {plan.retained_tokens:,} tokens"),
-        ("expected after", f"at most {plan.expected:,} tokens; must lie under {plan.limits.target:,} and a tenth below now"),
+        (
+            "expected after",
+            f"at most {plan.expected:,} tokens; must lie under {plan.limits.target:,} and a tenth below now",
+        ),
     ]
     show(figures(rows) if plan.possible else f"not possible: {plan.reason}\n{figures(rows[:1])}")
     return 0
@@ -70,20 +78,33 @@ async def _compact(folder: PodFolder, focus: str | None, output: Output) -> int:
     manifest, cwd = stored_manifest(folder)
     progress = progress_of(output)
     stopping = Stopping(before_exit=progress.close)
+    pulse = Pulse()
     done = False
     last = ""
 
-    def follow(event: Any) -> None:
+    def follow(event: Event) -> None:
         nonlocal last
-        if event.type in {"warning", "compaction.failed"}:
-            last = event.message if event.type == "warning" else event.reason
+        match event.type:
+            case "warning":
+                last = event.message
+            case "compaction.failed":
+                last = event.reason
+            case _:
+                pass
+        pulse.follow(event)
+        progress.event(event)
+
+    async def tell(event: Event) -> None:
         progress.event(event)
 
     async with handled(stopping):
         try:
             async with Pod.open(manifest, name=folder.name, home=folder.home, cwd=Path(cwd), observers=[follow]) as pod:
                 progress.begin(pod.init_event(), fresh=False)
-                done = await pod.compact(focus)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(pulse.beat, tell)
+                    done = await pod.compact(focus)
+                    group.cancel_scope.cancel()
                 occupancy = pod.running.worker.sender.occupancy()
         finally:
             progress.close()
@@ -91,7 +112,9 @@ async def _compact(folder: PodFolder, focus: str | None, output: Output) -> int:
             import json
 
             reason = "" if done else last
-            output.json(json.dumps({"pod": folder.name, "compacted": done, "occupancy": occupancy.tokens, "reason": reason}))
+            output.json(
+                json.dumps({"pod": folder.name, "compacted": done, "occupancy": occupancy.tokens, "reason": reason})
+            )
         elif done:
             output.text(f"compacted: {occupancy.tokens:,} tokens now")
         else:

@@ -12,20 +12,24 @@ import anyio
 import anyio.to_thread
 
 from pod.cli.asking import ask
-from pod.cli.failing import complain, note
+from pod.cli.failing import complain, expected, note, unwrapped
 from pod.cli.output import Output
-from pod.cli.progress import HEARTBEAT, Progress, progress_of
+from pod.cli.progress import Progress, progress_of
+from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
-from pod.errors import PodBusy, PodError, UsageProblem
-from pod.events import CompactionProgress, Event, Result
+from pod.errors import PodBusy, UsageProblem
+from pod.events import Event, Result
 from pod.log.lines import now
 from pod.manifest import Loaded, Manifest
-from pod.pod import Pod
-from pod.result import RunResult
+from pod.pod import Pod, RunHandle
+from pod.result import EXIT, RunResult
 from pod.stored import record_change
 
 WAIT_STEP = 0.5
 """Seconds between two tries to become the writer of a busy pod."""
+
+LATE = 0.5
+"""Seconds after the limit on wall time at which what still runs is ended."""
 
 
 @dataclass
@@ -41,6 +45,7 @@ class Drive:
     wait: bool = False
     ephemeral: bool = False
     changed: tuple[str, ...] = ()
+    timeout: float | None = None
 
 
 async def drive(job: Drive, output: Output) -> int:
@@ -78,9 +83,9 @@ class _Driving:
 
     def __init__(self, pod: Pod, job: Drive, output: Output, progress: Progress, stopping: Stopping) -> None:
         self.pod, self.job, self.output, self.progress, self.stopping = pod, job, output, progress, stopping
-        self._compaction: str | None = None
-        self._began = self._spoke = 0.0
-        self._stage = ""
+        self.pulse = Pulse()
+        self.late = False
+        self._ends = anyio.current_time() + (job.timeout or 0.0)
 
     async def run(self) -> int:
         session = self.pod.running.session
@@ -92,9 +97,10 @@ class _Driving:
         await self._emit(self.pod.init_event())
         try:
             result = await self._to_the_end()
-        except PodError as error:
-            result = self._failed(error)
-            await self._tell(result)
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            await self._tell(self._failed(unwrapped(error)), raised=True)
             raise
         return await self._tell(result)
 
@@ -106,7 +112,7 @@ class _Driving:
             if not self.pod.state.unanswered:
                 raise UsageProblem(
                     f"pod {self.pod.name!r} has nothing to go on with: its last run finished. "
-                    f"Give it a new message: pod resume {self.pod.name} \"...\""
+                    f'Give it a new message: pod resume {self.pod.name} "..."'
                 )
         if self.output.ask and text is None and self.pod.approvals and not await self._ask():
             return await self._stretch(None)
@@ -126,12 +132,29 @@ class _Driving:
                 await run.interrupt("now")
 
             self.stopping.end = end
-            group.start_soon(self._heartbeat)
+            group.start_soon(self.pulse.beat, self._show)
+            if self.job.timeout is not None:
+                group.start_soon(self._end_late, run, self.job.timeout)
             async for event in run:
                 await self._event(event)
             group.cancel_scope.cancel()
         self.stopping.end = None
-        return run.result
+        return self._limited(run.result)
+
+    async def _end_late(self, run: RunHandle, timeout: float) -> None:
+        """The limit on wall time is looked at between requests; one that hangs is ended here."""
+        await anyio.sleep(max(self._ends - anyio.current_time(), 0) + LATE)
+        self.late = True
+        self.pod.running.stopped_by = f"--timeout {timeout:g}"
+        await run.interrupt("now")
+
+    def _limited(self, result: RunResult) -> RunResult:
+        if not self.late or result.status != "cancelled":
+            return result
+        message = f"the run took longer than {self.job.timeout:g} s, and a request or a tool was still under way"
+        return result.model_copy(
+            update={"status": "limit", "error": message, "error_kind": "max_wall_seconds", "exit_code": EXIT["limit"]}
+        )
 
     async def _ask(self) -> bool:
         """Asks about all that is open. False where nobody answers (end of input, a signal)."""
@@ -144,7 +167,10 @@ class _Driving:
     # -- events -----------------------------------------------------------------------------------------------
 
     async def _event(self, event: Event) -> None:
-        self._follow(event)
+        self.pulse.follow(event)
+        await self._show(event)
+
+    async def _show(self, event: Event) -> None:
         self.progress.event(event)
         await self._emit(event)
 
@@ -152,38 +178,9 @@ class _Driving:
         if self.output.format == "stream-json":
             await anyio.to_thread.run_sync(self.output.json, event.model_dump_json(), abandon_on_cancel=True)
 
-    def _follow(self, event: Event) -> None:
-        self._spoke = anyio.current_time()
-        match event.type:
-            case "compaction.started":
-                self._compaction, self._began, self._stage = event.compaction, self._spoke, "started"
-            case "compaction.rung":
-                self._stage = f"{event.rung} {event.state}"
-            case "compaction.progress":
-                self._stage = event.stage
-            case "compaction.completed" | "compaction.failed":
-                self._compaction = None
-            case _:
-                pass
-
-    async def _heartbeat(self) -> None:
-        """A sign of life while a compaction is silent, at least every 15 s (case B150)."""
-        while True:
-            await anyio.sleep(1.0)
-            self.progress.tick()
-            at = anyio.current_time()
-            if self._compaction is None or at - self._spoke < HEARTBEAT:
-                continue
-            await self._event(
-                CompactionProgress(
-                    seq=self.pod.state.last_seq, at=now(), compaction=self._compaction, stage=self._stage,
-                    figures={"elapsed": round(at - self._began, 1)},
-                )
-            )  # fmt: skip
-
     # -- the end ----------------------------------------------------------------------------------------------
 
-    async def _tell(self, result: RunResult) -> int:
+    async def _tell(self, result: RunResult, *, raised: bool = False) -> int:
         if self.job.ephemeral:
             result = result.model_copy(update={"resumable": False})
         self.progress.close()
@@ -197,20 +194,20 @@ class _Driving:
             await anyio.to_thread.run_sync(write, result.model_dump_json(), abandon_on_cancel=True)
         elif result.text is not None:
             await anyio.to_thread.run_sync(self.output.text, result.text, abandon_on_cancel=True)
-        _conclude(result, self.pod, quiet=self.output.quiet, ephemeral=self.job.ephemeral)
+        _conclude(result, self.pod, quiet=self.output.quiet, ephemeral=self.job.ephemeral, raised=raised)
         return result.exit_code
 
-    def _failed(self, error: PodError) -> RunResult:
-        """The result of a run that the store ended: what a reader of the stream still needs to know."""
+    def _failed(self, error: BaseException) -> RunResult:
+        """The result of a run that an error ended: what a reader of the stream still needs to know."""
         state = self.pod.state
         return RunResult(
             pod=self.pod.name, session=state.start.session, segment=state.start.segment, run=state.run, status="failed",
             error=str(error), error_kind=type(error).__name__, why_runtime_stopped=type(error).__name__,
-            exit_code=error.exit_code,
+            exit_code=expected(error) or 1,
         )  # fmt: skip
 
 
-def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool) -> None:
+def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, raised: bool) -> None:
     """The last lines on standard error: how it ended, what it took, and how it goes on."""
     from pod.cli.progress import summary
 
@@ -232,15 +229,15 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool) -> N
         case "yielded":
             note(f"pod {result.pod}: {result.why_runtime_stopped}: {summary(result)}.{again}")
         case "failed":
-            if result.error_kind not in {"StoreError", "LogDamaged", "UsageProblem"}:
+            if not raised:
                 complain(f"the run failed ({result.error_kind}): {result.error}")
                 note(f"pod {result.pod}: failed: {summary(result)}.{again}")
 
 
 def _way_out(name: str, asked: Any) -> None:
-    from pod.cli.text import clean, one_line
+    from pod.cli.text import clean, one_line, told
 
-    note(f"  {one_line(asked.tool, 40)}: {one_line(asked.summary, 300)}")
+    note(f"  {one_line(told(asked.tool, asked.summary), 300)}")
     for line in clean(asked.diff or "").splitlines()[:40]:
         note(f"    {line}")
     note(f"    pod approve {name} {asked.id} --resume     or: pod deny {name} {asked.id} --resume")
@@ -254,9 +251,7 @@ def _take_signals(lock: Path, owner: dict[str, Any]) -> None:
     fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
     try:
         data = json.dumps({**owner, "stops_at": "SIGINT"}).encode()
-        os.ftruncate(fd, 0)
         os.pwrite(fd, data, 0)
+        os.ftruncate(fd, len(data))
     finally:
         os.close(fd)
-
-

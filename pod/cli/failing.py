@@ -1,4 +1,7 @@
-"""What went wrong, in one line with the way out, and the exit code. A traceback goes to a file, never to the terminal."""
+"""What went wrong, in one line with the way out, and the exit code.
+
+A traceback goes to a file, never to the terminal.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,13 @@ _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, er
 
 def unwrapped(error: BaseException) -> BaseException:
     """The one error inside groups of one: task groups wrap what leaves them."""
-    while isinstance(error, BaseExceptionGroup):
-        inner = cast("tuple[BaseException, ...]", error.exceptions)  # a group's type says nothing of what it holds
+    found: BaseException = error
+    while isinstance(found, BaseExceptionGroup):
+        inner = cast("tuple[BaseException, ...]", found.exceptions)  # a group's type says nothing of what it holds
         if len(inner) != 1:
-            break
-        error = inner[0]
-    return error
+            return error
+        found = inner[0]
+    return found
 
 
 def report(error: BaseException) -> int:

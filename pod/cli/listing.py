@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
+from shutil import get_terminal_size
 
 from pod.cli.failing import note
 from pod.cli.output import show, show_json
-from pod.cli.text import age, money, table
+from pod.cli.text import age, fitted, money, table
 from pod.log.folder import default_home
 from pod.peek import Glance, glances
 
@@ -23,7 +25,10 @@ def ls(args: argparse.Namespace) -> int:
         note(f"no pods in {home}")
         return 0
     heads = ("NAME", "STATUS", "ACTIVE", "REQUESTS", "COST", "MODEL", "FOLDER")
-    show(table([_row(look) for look in found], heads))
+    rows = [_row(look) for look in found]
+    if sys.stdout.isatty():
+        rows = fitted(rows, heads, get_terminal_size().columns)
+    show(table(rows, heads[: len(rows[0])]))
     return 0
 
 
@@ -43,5 +48,3 @@ def _row(look: Glance) -> tuple[str, ...]:
     requests = "-" if look.requests is None else str(look.requests)
     cost = "-" if look.cost_usd is None else money(look.cost_usd)
     return look.name, status_of(look), age(look.at), requests, cost, look.model or "-", look.cwd
-
-

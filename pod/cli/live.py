@@ -31,21 +31,23 @@ class Live:
 
     def begin(self, init: Init, *, fresh: bool) -> None:
         """Says what runs and begins to draw."""
-        self._print(headline(init, fresh=fresh), "bold")
+        try:
+            self.console.print(Text(headline(init, fresh=fresh), style="bold"))
+        except OSError:
+            return
         self.state.begin(init)
         self.go_on()
 
     def event(self, event: Event) -> None:
-        """Follows an event; those with a line scroll by. Requests do so only with `-v`: the state below shows the newest."""
+        """Follows an event; those with a line scroll by. Requests do so only with `-v`: the state below shows the
+        newest.
+        """
         self.state.event(event)
         self.lines.width = self.console.width
         line = self.lines.of(event)
         quiet = event.type == "request.completed" and not self.lines.verbose
         if line is not None and not quiet and event.type != "compaction.progress":
             self._print(line, next((style for start, style in _STYLES if line.startswith(start)), "none"))
-
-    def tick(self) -> None:
-        """The display refreshes itself."""
 
     def waiting(self, owner: str) -> None:
         """Says that another process writes."""
@@ -132,8 +134,10 @@ class State:
             case "compaction.rung":
                 self.now = f"compacting: {event.rung} {event.state}"
             case "compaction.progress":
-                counts = ", ".join(f"{k} {v}" for k, v in list(event.figures.items())[:4] if k != "elapsed")
-                self.now = f"compacting: {event.stage}{f' ({counts})' if counts else ''}"
+                numbers = [(k, v) for k, v in event.figures.items() if type(v) is int and v]
+                counts = ", ".join(f"{k.replace('_', ' ')} {v:,}" for k, v in numbers[:2])
+                stage = event.stage.removeprefix("compaction.")
+                self.now = f"compacting: {stage}{f' ({counts})' if counts else ''}"
             case "compaction.completed":
                 self.compacting, self.tokens = False, event.after
                 self.segments += 1
@@ -156,7 +160,7 @@ class State:
         parts = [self.pod, f"request {self.lines.request}"]
         if self.segments > 1:
             parts.append(f"segment {self.segments}")
-        if self.lines.cost is not None:
+        if self.lines.cost:
             parts.append(money(self.lines.cost))
         yield Text(one_line(" | ".join([*parts, span(at - self.began), self.model]), width), style="bold")
         yield bar(self.tokens, self.trigger, self.ceiling, width, unicode=unicode)
@@ -185,5 +189,3 @@ def bar(tokens: int, trigger: int, ceiling: int, width: int, *, unicode: bool = 
             text.append(full if n < filled else empty, style=colour if n < filled else "dim")
     text.append(words[: max(width - cells, 0)])
     return text
-
-

@@ -42,14 +42,19 @@ def log(args: argparse.Namespace) -> int:
         time.sleep(POLL)
 
 
-def events(folder: PodFolder, after: int = 0, told: set[tuple[str, int]] | None = None) -> Iterator[tuple[int, Event | None]]:
+def events(
+    folder: PodFolder, after: int = 0, told: set[tuple[str, int]] | None = None
+) -> Iterator[tuple[int, Event | None]]:
     """Number and event of each entry (None for bookkeeping); damage is passed over and said once."""
     seen: set[tuple[str, int]] = set() if told is None else told
 
     def damaged(segment: str, damage: Damage) -> None:
         if (segment, damage.offset) not in seen:
             seen.add((segment, damage.offset))
-            note(f"pod: warning: {folder.segment_path(segment)}:{damage.number} (byte {damage.offset}): {damage.reason}; passed over")
+            note(
+                f"pod: warning: {folder.segment_path(segment)}:{damage.number} (byte {damage.offset}): "
+                f"{damage.reason}; passed over"
+            )
 
     for line in SessionReader(folder).lines(after, damaged):
         try:

@@ -1,10 +1,12 @@
-"""The command line's entrance: finds the command, loads only that one, and turns what goes wrong into one line and an exit code.
+"""The command line's entrance: finds the command, loads only that one, and turns what goes wrong into one line and
+an exit code.
 
 Nothing heavy is imported here: `pod --help` costs little more than the interpreter's own start.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -38,6 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+class Nowhere(io.StringIO):
+    """Takes what is written and keeps nothing."""
+
+    def write(self, text: str, /) -> int:
+        """Nothing."""
+        return len(text)
+
+
 def _leave_stdout() -> None:
     """Nothing more can be written; the interpreter's own flush at the end must not complain either."""
     try:
@@ -45,7 +55,7 @@ def _leave_stdout() -> None:
         os.dup2(null, sys.stdout.fileno())
         os.close(null)
     except (OSError, ValueError, AttributeError):
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # stays open to the end of the process
+        sys.stdout = Nowhere()
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -64,7 +74,8 @@ def _dispatch(arguments: list[str]) -> int:
     command = COMMANDS.get(name)
     if command is None:
         return _unknown(name)
-    return command.load()(_parsed(command, arguments[1:]))
+    values = _parsed(command, arguments[1:])  # before the command is loaded: help and mistakes need nothing of it
+    return command.load()(values)
 
 
 def _parsed(command: Command, arguments: list[str]) -> Any:

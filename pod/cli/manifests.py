@@ -26,7 +26,9 @@ def _new(args: argparse.Namespace) -> int:
     try:
         text = new_manifest_text(args.name, args.model)
     except ValueError as error:
-        raise UsageProblem(f"--name {args.name} or --model {args.model} can't stand in a manifest: {_short(error)}") from error
+        raise UsageProblem(
+            f"--name {args.name} or --model {args.model} can't stand in a manifest: {_short(error)}"
+        ) from error
     if args.file is None or args.file == "-":
         show(text)
         return 0
@@ -55,11 +57,12 @@ def _check(args: argparse.Namespace) -> int:
     lines = check_numbers(numbers)
     if args.json:
         proof = [{"label": x.label, "tokens": x.tokens, "limit": x.limit, "ok": x.ok, "kind": x.kind} for x in lines]
-        show_json({"manifest": str(loaded.path), "digest": loaded.digest, "model": numbers.model, "window": numbers.window,
-                   "window_source": numbers.window_source, "available": numbers.available, "proof": proof,
-                   "warnings": [str(w) for w in loaded.warnings]})  # fmt: skip
+        show_json({"manifest": str(loaded.path), "digest": loaded.digest, "model": numbers.model,
+                   "window": numbers.window, "window_source": numbers.window_source, "available": numbers.available,
+                   "proof": proof, "warnings": [str(w) for w in loaded.warnings]})  # fmt: skip
         return 0
-    head = f"{loaded.path}: fine ({numbers.model}, window {numbers.window:,}, {numbers.window_source}; {numbers.available:,} for input)"
+    window = f"window {numbers.window:,}, {numbers.window_source}; {numbers.available:,} for input"
+    head = f"{loaded.path}: fine ({numbers.model}, {window})"
     show("\n".join([head, *(f"  {line}" for line in lines)]))
     return 0
 

@@ -1,7 +1,8 @@
 """Standard output, kept for the result alone: what else prints there goes to standard error (case B126).
 
-Text for people is shown without control characters that came from outside (case B095) and with replacements for what the console
-can't show (case B147). JSON is always UTF-8, one value a line, each line written whole with its newline (case B127).
+Text for people is shown without control characters that came from outside (case B095) and with replacements for
+what the console can't show (case B147). JSON is always UTF-8, one value a line, each line written whole with its
+newline (case B127).
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ Format: TypeAlias = Literal["text", "json", "stream-json"]
 
 
 class Output:
-    """Where a result goes, and as what. `live` says whether progress may be drawn, `ask` whether a human can be asked."""
+    """Where a result goes, and as what.
+
+    `live` says whether progress may be drawn, `ask` whether a human can be asked.
+    """
 
     def __init__(self, form: Format, stream: TextIO, *, printing: bool, quiet: bool, verbose: bool) -> None:
         self.format: Format = form
@@ -64,7 +68,9 @@ def output_of(args: Any) -> Generator[Output]:
 
 @contextmanager
 def _only_ours() -> Generator[TextIO]:
-    """Standard output for our own use: `print` in a tool, and children that inherit the descriptor, reach standard error."""
+    """Standard output for our own use: `print` in a tool, and children that inherit the descriptor, reach standard
+    error.
+    """
     ours, real = sys.stdout, sys.stdout is sys.__stdout__
     if not real:
         sys.stdout = sys.stderr

@@ -16,14 +16,25 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
 
-    @staticmethod
-    def inner(*, prog: str, help: str = "", **_: Any) -> argparse.ArgumentParser:  # noqa: A002  # argparse's own name
-        """A parser of an action inside a command."""
-        example = {"new": "new agent.toml", "check": "check coder.toml", "show": "show coder.toml", "schema": "schema > pod.json"}
-        action = prog.rpartition(" ")[2]
-        return Parser(prog, help or f"{action} a manifest", f"pod manifest {example.get(action, action)}")
-
     def error(self, message: str) -> NoReturn:
         """One line and the way to the help; exit code 2."""
         print(f"pod: error: {message}; see `{self.prog} --help`", file=sys.stderr)
         raise SystemExit(2)
+
+
+class ActionParser(Parser):
+    """The parser of an action inside `pod manifest`."""
+
+    def __init__(self, prog: str, **_: Any) -> None:
+        action = prog.rpartition(" ")[2]
+        about, example = ACTIONS[action]
+        super().__init__(prog, about, f"pod manifest {example}")
+
+
+ACTIONS = {
+    "new": ("write a commented manifest", "new agent.toml"),
+    "check": ("validate a manifest and prove its arithmetic, offline", "check coder.toml"),
+    "show": ("each value of a manifest with its source", "show coder.toml"),
+    "schema": ("the JSON Schema of manifests, for editors", "schema > pod.json"),
+}
+"""The actions: what they do, and an example."""

@@ -1,4 +1,7 @@
-"""Progress on standard error: plain lines, or a live display on a terminal. What comes from a model or a tool is cleaned first."""
+"""Progress on standard error: plain lines, or a live display on a terminal.
+
+What comes from a model or a tool is cleaned first.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,9 @@ from typing import Any, Protocol
 
 from pod.cli.failing import note
 from pod.cli.output import Output
-from pod.cli.text import money, one_line, share, span
+from pod.cli.text import count, money, one_line, share, span, told
 from pod.events import Event, Init
 from pod.result import RunResult
-
-HEARTBEAT = 15.0
-"""Seconds after which a silent compaction is told of again."""
 
 
 class Progress(Protocol):
@@ -21,7 +21,6 @@ class Progress(Protocol):
 
     def begin(self, init: Init, *, fresh: bool) -> None: ...
     def event(self, event: Event) -> None: ...
-    def tick(self) -> None: ...
     def waiting(self, owner: str) -> None: ...
     def pause(self) -> None: ...
     def go_on(self) -> None: ...
@@ -46,9 +45,6 @@ class Silent:
         """Nothing."""
 
     def event(self, event: Event) -> None:
-        """Nothing."""
-
-    def tick(self) -> None:
         """Nothing."""
 
     def waiting(self, owner: str) -> None:
@@ -93,23 +89,24 @@ def headline(init: Init, *, fresh: bool) -> str:
     triggers = ", ".join(f"{key} {value:,}" for key, value in init.triggers.items() if value is not None)
     ends = f"; {triggers}" if triggers else ""
     new = "" if fresh else " goes on"
-    return f"pod {init.pod}{new}: {init.model}, {init.available:,} tokens for input of {init.window:,} ({init.window_source}){ends}"
+    window = f"{init.available:,} tokens for input of {init.window:,} ({init.window_source})"
+    return f"pod {init.pod}{new}: {init.model}, {window}{ends}"
 
 
 def summary(result: RunResult) -> str:
     """A run's figures in one line."""
-    parts = [f"{result.requests} requests", f"{result.input_tokens:,} tokens in"]
+    parts = [count(result.requests, "request"), f"{result.input_tokens:,} tokens in"]
     if result.cached_tokens:
         parts[-1] += f" ({share(result.cached_tokens, result.input_tokens)} cached)"
     parts.append(f"{result.output_tokens:,} out")
     if result.tool_calls:
-        parts.append(f"{result.tool_calls} calls")
+        parts.append(count(result.tool_calls, "call"))
     if result.denials:
         parts.append(f"{result.denials} denied")
     if result.prunes:
-        parts.append(f"{result.prunes} prunes")
+        parts.append(count(result.prunes, "prune"))
     if result.compactions:
-        parts.append(f"{result.compactions} compactions")
+        parts.append(count(result.compactions, "compaction"))
     parts += [*([money(result.cost_usd)] if result.cost_usd is not None else []), span(result.duration_s)]
     return ", ".join(parts)
 
@@ -135,17 +132,19 @@ class Lines:
                 return self._request(event)
             case "tool.completed":
                 status = "" if event.status == "ok" else f" [{event.status}]"
-                said = event.summary.removeprefix(f"{event.name} ").removeprefix(f"{event.name}: ")
-                return self._cut(f"  {event.name}{status}: {said}", f" ({span(event.seconds)})" if event.seconds >= 0.1 else "")
+                took = f" ({span(event.seconds)})" if event.seconds >= 0.1 else ""
+                return self._cut(f"  {told(event.name, event.summary, status)}", took)
             case "context.pruned":
-                return f"pruned {event.results} results: {event.tokens_saved:,} of {event.tokens_before:,} tokens saved"
+                saved = f"{event.tokens_saved:,} of {event.tokens_before:,} tokens saved"
+                return f"pruned {count(event.results, 'result')}: {saved}"
             case "compaction.started":
                 self._compacting = time.monotonic()
                 return f"compacting ({event.trigger}): {event.tokens:,} tokens, {event.items} items to summarise"
             case "compaction.completed":
                 took = span(time.monotonic() - self._compacting) if self._compacting else ""
                 self._compacting = 0.0
-                return f"compacted by {event.rung}: {event.before:,} -> {event.after:,} tokens{f' ({took})' if took else ''}"
+                tail = f" ({took})" if took else ""
+                return f"compacted by {event.rung}: {event.before:,} -> {event.after:,} tokens{tail}"
             case "compaction.failed":
                 self._compacting = 0.0
                 return self._cut(f"compaction failed: {event.reason}")
@@ -154,7 +153,10 @@ class Lines:
             case "compaction.progress":
                 return self._progress(event)
             case "retry":
-                return self._cut(f"retry {event.attempt} of {event.max_attempts} in {span(event.wait)}: {event.error}: {event.message}")
+                return self._cut(
+                    f"retry {event.attempt} of {event.max_attempts} in {span(event.wait)}: "
+                    f"{event.error}: {event.message}"
+                )
             case "model.switched":
                 verb = "passed over" if event.skipped else "takes over"
                 return self._cut(f"{event.to_model} {verb}: {event.reason}")
@@ -163,11 +165,15 @@ class Lines:
             case "permission.denied":
                 return self._cut(f"  denied: {event.tool}: {event.reason}")
             case "approval.asked":
-                return self._cut(f"  asks: {event.tool}: {event.summary}")
+                return self._cut(f"  asks: {told(event.tool, event.summary)}")
             case "context.window_learned":
                 return f"window of {event.model} learned: {event.window:,} tokens ({event.source})"
             case "log.repaired" | "process.orphan_killed":
-                what = f"{event.length} bytes ({event.reason})" if event.type == "log.repaired" else f"processes {event.pids}"
+                what = (
+                    f"{event.length} bytes ({event.reason})"
+                    if event.type == "log.repaired"
+                    else f"processes {event.pids}"
+                )
                 return self._cut(f"{'repaired the log' if event.type == 'log.repaired' else 'ended'}: {what}")
             case _:
                 return self._more(event) if self.verbose else None
@@ -179,7 +185,7 @@ class Lines:
         elif self.cost is not None:
             self.cost += event.cost_usd
         of = f" of {self.ceiling:,} ({share(tokens, self.ceiling)})" if self.ceiling else ""
-        calls = f", {len(event.calls)} calls" if event.calls else ""
+        calls = f", {count(len(event.calls), 'call')}" if event.calls else ""
         said = f": {one_line(event.text, 200)}" if self.verbose and event.text else ""
         number = f" {self.request}" if self.request else ""
         head = f"request{number}: {tokens:,}{of} tokens in, {event.output_tokens:,} out{calls}, {span(event.seconds)}"
@@ -188,7 +194,7 @@ class Lines:
     def _progress(self, event: Any) -> str | None:
         elapsed = event.figures.get("elapsed")
         if elapsed is not None:
-            return f"  compacting: {event.stage}, {span(float(elapsed))}"
+            return f"  compacting: {event.stage.removeprefix('compaction.')}, {span(float(elapsed))}"
         return self._cut(f"  compaction: {event.stage} {_named(event.figures)}") if self.verbose else None
 
     def _more(self, event: Event) -> str | None:
@@ -214,7 +220,9 @@ class Lines:
 
 
 def _named(figures: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in figures.items())
+    return ", ".join(
+        f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in figures.items()
+    )
 
 
 def _width() -> int:

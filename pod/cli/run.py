@@ -23,7 +23,9 @@ from pod.manifest import Loaded, Manifest, load_manifest
 
 @dataclass
 class Plan:
-    """What is to be run: the manifest, the pod's name, home and working folder, the task (None: go on without input)."""
+    """What is to be run: the manifest, the pod's name, home and working folder, the task (None: go on without
+    input).
+    """
 
     manifest: Manifest | Loaded
     name: str | None
@@ -63,7 +65,8 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
         note(f"pod: manifest changes: {line}")
     job = Drive(
         manifest=plan.manifest, name=plan.name, home=plan.home, cwd=plan.cwd, task=plan.task,
-        exists=plan.exists, wait=getattr(args, "wait", False), ephemeral=getattr(args, "ephemeral", False), changed=plan.changed,
+        exists=plan.exists, wait=getattr(args, "wait", False), ephemeral=getattr(args, "ephemeral", False),
+        changed=plan.changed, timeout=getattr(args, "timeout", None),
     )  # fmt: skip
     return anyio.run(drive, job, output, backend="asyncio" if args.asyncio else "trio")
 
@@ -90,12 +93,15 @@ def _plan_run(args: argparse.Namespace, home: Path) -> Plan:
         check_name(name)
     exists = name is not None and PodFolder(home, name).exists()
     if task is None and not exists:
-        raise UsageProblem(f"no task: pod run {args.manifest} \"what to do\" (or - to read it from standard input)")
+        raise UsageProblem(f'no task: pod run {args.manifest} "what to do" (or - to read it from standard input)')
     changed: tuple[str, ...] = ()
     if exists and name is not None:
         from pod.stored import changes, stored_manifest
 
-        changed = changes(stored_manifest(PodFolder(home, name))[0], loaded.manifest)
+        stored, where = stored_manifest(PodFolder(home, name))
+        changed = changes(stored, loaded.manifest)
+        if where != str(cwd):
+            note(f"pod: warning: pod {name} worked in {where} so far; now it works in {cwd}")
     return Plan(loaded, name, home, cwd, task, exists, changed)
 
 

@@ -1,6 +1,7 @@
 """Commands to a pod from outside: send, stop, interrupt, approve, deny.
 
-With a living writer they are left in its inbox; without one they are done here. Either way they are durable when the command ends.
+With a living writer they are left in its inbox; without one they are done here. Either way they are durable when
+the command ends.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def send(args: argparse.Namespace) -> int:
 
 
 def _drained_here(folder: PodFolder) -> None:
-    """Without a writer the sender takes its command into the log itself; who becomes the writer meanwhile does it instead."""
+    """Without a writer the sender takes its command into the log itself; who becomes the writer meanwhile does it
+    instead.
+    """
     from pod.operations import take_inbox
 
     try:
@@ -109,13 +112,16 @@ async def _until_ended(folder: PodFolder, command: Command, timeout: float) -> i
 
     left = folder.inbox / f"{command.id}.json"
     with anyio.move_on_after(timeout):
-        while folder.is_busy() and glance(folder).status in {"running", "compacting"}:
+        # Another process ends: there is no event to wait for.
+        while folder.is_busy() and glance(folder).status in {"running", "compacting"}:  # noqa: ASYNC110
             await anyio.sleep(STEP)
         if not folder.is_busy():
             folder.files.unlink(left)  # the run is over: the command must not meet the next one
         note(f"pod {folder.name}: stopped; `pod resume {folder.name}` goes on")
         return 0
-    raise NotStopped(f"pod {folder.name!r} has not ended within {timeout:g} s; the order is in its inbox and is followed at the next request")
+    raise NotStopped(
+        f"pod {folder.name!r} has not ended within {timeout:g} s; the order is in its inbox, for the next request"
+    )
 
 
 def holds(lock: Path, owner: dict[str, Any]) -> bool:
@@ -166,11 +172,20 @@ def _answer(args: argparse.Namespace, kind: Literal["approve", "deny"], more: di
     folder = folder_of(args.name)
     asked = open_questions(folder)
     label = _chosen(args.name, args.id, list(asked))
+    if kind == "approve":
+        more = {"scope": asked[label].scope, **more}
     values = {"id": label, "by": _who(), **more}
     done = "approved" if kind == "approve" else "denied"
     try:
         with opened(folder) as session:
-            answer(session, label, approved=kind == "approve", by=values["by"], scope=more.get("scope"), message=more.get("message", ""))
+            answer(
+                session,
+                label,
+                approved=kind == "approve",
+                by=values["by"],
+                scope=more.get("scope"),
+                message=more.get("message", ""),
+            )
     except PodBusy:
         post(folder, Command(kind=kind, args=values))
         note(f"pod {args.name}: {done}; the process that runs the pod takes it up")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
+from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show as print_text
 from pod.cli.output import show_json
 from pod.cli.sending import folder_of
-from pod.cli.text import age, clean, figures, money, one_line, share
+from pod.cli.text import age, clean, count, figures, money, one_line, share, told
+from pod.errors import LogDamaged
 from pod.log.folder import PodFolder
 from pod.outlook import Outlook, outlook
 from pod.peek import Glance, glance
@@ -22,12 +25,26 @@ def show(args: argparse.Namespace) -> int:
     """One pod: state, figures, what waits."""
     folder = folder_of(args.name)
     look = glance(folder)
-    state = load(folder.segment_path(folder.pointer().segment))
+    try:
+        state = load(folder.segment_path(folder.pointer().segment))
+    except LogDamaged as damage:
+        note(f"pod: warning: {damage}")
+        return _glanced(look, as_json=args.json)
     if args.json:
         show_json(_facts(look, state))
         return 0
     print_text(_text(folder, look, state))
     return 0
+
+
+def _glanced(look: Glance, *, as_json: bool) -> int:
+    """What can be said of a pod whose log is damaged."""
+    facts = {key: value for key, value in asdict(look).items() if key != "blobs"}
+    if as_json:
+        show_json(facts)
+    else:
+        print_text(figures([(key, str(value)) for key, value in facts.items() if value not in ("", None)]))
+    return 1
 
 
 def _facts(look: Glance, state: PodState) -> dict[str, Any]:
@@ -60,22 +77,23 @@ def _last_text(state: PodState) -> str:
 
 
 def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
-    totals = state.totals
+    totals, lineage = state.totals, look.lineage.replace("_", " ")
+    cached = share(totals.cached_tokens, totals.prompt_tokens)
+    tokens = f"{totals.prompt_tokens:,} tokens in ({cached} cached), {totals.output_tokens:,} out"
     rows = [
         ("pod", look.name),
         ("status", f"{status_of(look)}, active {age(look.at)}"),
-        ("session", f"{look.session}, {totals.segments} segments (the active one: {look.lineage.replace('_', ' ')})"),
+        ("session", f"{look.session}, {count(totals.segments, 'segment')} (the active one: {lineage})"),
         ("created", f"{look.created} ({age(look.created)})"),
         ("folder", look.cwd),
         ("log", str(folder.segment_path(look.segment))),
-        ("requests", f"{totals.requests}, {totals.prompt_tokens:,} tokens in ({share(totals.cached_tokens, totals.prompt_tokens)} cached), "
-                     f"{totals.output_tokens:,} out"),
+        ("requests", f"{totals.requests}, {tokens}"),
         ("cost", money(None if totals.unpriced else totals.cost_usd)),
-        ("context", f"{totals.prunes} prunes, {totals.compactions} compactions"),
+        ("context", f"{count(totals.prunes, 'prune')}, {count(totals.compactions, 'compaction')}"),
     ]  # fmt: skip
     for label, by in totals.by.items():
-        rows.append((f"  {label}", f"{by.get('requests', 0):.0f} requests, {by.get('prompt_tokens', 0):,.0f} in, "
-                                   f"{by.get('output_tokens', 0):,.0f} out"))  # fmt: skip
+        figure = f"{by.get('prompt_tokens', 0):,.0f} in, {by.get('output_tokens', 0):,.0f} out"
+        rows.append(("", f"  {label}: {count(int(by.get('requests', 0)), 'request')}, {figure}"))
     if state.ended is not None:
         error = state.ended.result.get("message")
         rows.append(("last run", state.ended.status + (f": {one_line(str(error), 300)}" if error else "")))
@@ -83,12 +101,12 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
     text = [figures(rows)]
     tasks: Any = state.tool_state.get("tasks") or []
-    if isinstance(tasks, list):
+    if tasks:
         from pod.context.opening import describe_task
 
-        text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)] if tasks else []
+        text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)]
     for asked in state.approvals.values():
-        text.append(f"asks: {one_line(asked.tool, 40)}: {one_line(asked.summary, 300)}")
+        text.append(f"asks: {one_line(told(asked.tool, asked.summary), 300)}")
         text += [f"  {line}" for line in clean(asked.diff or "").splitlines()[:40]]
         text.append(f"  pod approve {look.name} {asked.id} --resume     or: pod deny {look.name} {asked.id} --resume")
     said = _last_text(state)
@@ -124,13 +142,14 @@ def _context(name: str, view: Outlook) -> str:
         ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
     ]  # fmt: skip
     text = [figures(rows), "categories (estimates):"]
+    by = f", by {state.made_by}" if state.made_by else ""
     text += [f"  {line.category:<16}{line.tokens:>12,}" for line in view.categories]
     more = [
         ("items", f"{facts['items']}, {facts['pinned']} pinned"),
         ("prunable", f"{facts['prunable']:,} at most"),
         ("a compaction", f"would summarise {facts['summarisable']:,} and keep {facts['retained']:,}"
                          if facts["compaction_possible"] else view.plan().reason),
-        ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{', by ' + state.made_by if state.made_by else ''})"),
+        ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{by})"),
     ]  # fmt: skip
     if facts["summary"]:
         more.append(("summary", "one of an earlier segment stands at the start"))

@@ -30,7 +30,10 @@ class Stopping:
 
 @asynccontextmanager
 async def handled(stopping: Stopping) -> AsyncGenerator[anyio.CancelScope]:
-    """While it is open, signals go to `stopping`. Where it has no `end`, the block itself is cancelled (the scope says so)."""
+    """While it is open, signals go to `stopping`.
+
+    Where it has no `end`, the block itself is cancelled (the scope says so).
+    """
     with anyio.CancelScope() as scope, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async with anyio.create_task_group() as group:
 

@@ -11,7 +11,9 @@ _BEYOND_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def clean(text: str) -> str:
-    """`text` without control characters but line breaks and tabs, and without marks that turn its direction (case B095)."""
+    """`text` without control characters but line breaks and tabs, and without marks that turn its direction (case
+    B095).
+    """
     text = text.replace("\r\n", "\n")
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
 
@@ -23,15 +25,22 @@ def one_line(text: str, width: int = 160) -> str:
 
 
 def safe_json(text: str) -> str:
-    """JSON text whose strings hold no control character that a terminal might follow: JSON itself escapes only those below space."""
+    """JSON text whose strings hold no control character that a terminal might follow: JSON itself escapes only those
+    below space.
+    """
     return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def money(value: float | None) -> str:
-    """US dollars: `$0.0123`, or `cost unknown`."""
+    """US dollars: `$0.0123`, or `unknown`."""
     if value is None:
-        return "cost unknown"
+        return "unknown"
     return f"${value:.4f}" if value < 1 else f"${value:.2f}"
+
+
+def count(number: int, what: str) -> str:
+    """`1 request`, `2 requests`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def span(seconds: float) -> str:
@@ -65,11 +74,29 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
+def told(tool: str, summary: str, mark: str = "") -> str:
+    """A tool with what its summary says, its name once: `read_file [error]: no such file`."""
+    said = summary.removeprefix(tool).lstrip(": ") if summary.startswith((f"{tool} ", f"{tool}:")) else summary
+    return f"{tool}{mark}: {said}"
+
+
+def fitted(rows: list[tuple[str, ...]], heads: tuple[str, ...], width: int) -> list[tuple[str, ...]]:
+    """Rows that fit into `width`: the last cell is cut at its front, or left out where nothing of it would be left."""
+    before = sum(max(len(row[i]) for row in (heads, *rows)) + 2 for i in range(len(heads) - 1))
+    room = width - before
+    if room < 12:
+        return [row[:-1] for row in rows]
+    return [(*row[:-1], row[-1] if len(row[-1]) <= room else "..." + row[-1][3 - room :]) for row in rows]
+
+
 def table(rows: list[tuple[str, ...]], heads: tuple[str, ...]) -> str:
     """Rows in columns, the last one ragged."""
     clean_rows = [tuple(one_line(cell, 200) for cell in row) for row in rows]
     widths = [max(len(row[i]) for row in (heads, *clean_rows)) for i in range(len(heads))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *clean_rows)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (heads, *clean_rows)
+    ]
     return "\n".join(lines)
 
 

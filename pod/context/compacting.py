@@ -11,6 +11,7 @@ from typing import Any
 from compact_worker import CompactFailed, CompactResult, CompactSettings, Material, Reference, compact
 from interceptors.permissions import Permissions
 from pod.context import opening as op
+from pod.context.beat import beating
 from pod.context.policy import BREAKER_FAILURES, Limits, Plan, Trigger, make_plan
 from pod.errors import StoreError
 from pod.journal import SideLog
@@ -75,6 +76,7 @@ class Compactor:
     deps: Any = None
     progress: Progress = _silent
     wall: Callable[[], float] = time.time
+    _counted: str = ""
 
     # -- the plan ---------------------------------------------------------------------------------------------
 
@@ -184,14 +186,18 @@ class Compactor:
             session.put(
                 e.CompactionRung(compaction=label, rung=rung, state="failed", reason=str(failure)[:1000], figures=figures)
             )
-            self._count_failure()
+            self._count_failure(label)
             await session.sync()
             return None, figures, str(failure)
         if breaker.failures:
             session.put(e.Breaker(failures=0))
         return self._opening(plan, result), result.figures.as_dict(), ""
 
-    def _count_failure(self) -> None:
+    def _count_failure(self, label: str) -> None:
+        """Counts a compaction whose worker failed: once, however many of its rungs did (case B009)."""
+        if label == self._counted:
+            return
+        self._counted = label
         failures = self.session.state.breaker.failures + 1
         rest = self.wall() + self.config.breaker_cooldown if failures >= BREAKER_FAILURES else None
         self.session.put(e.Breaker(failures=failures, open_until=rest))
@@ -222,23 +228,29 @@ class Compactor:
             windows=dict(history.windows),
         )
         with SideLog.beside(self.session, label) as journal:
-            return await compact(
-                material,
-                self.config.worker,
-                source="overview" if rung == "coarse" else self._source(plan),
-                coarse=rung == "coarse",
-                models=self.models,
-                journal=journal,
-                scope=self.scope,
-                services=self.services,
-                on_event=lambda name, figures: self.progress(label, name, figures),
-                ceiling=self.sender.budget(self.sender.model).available,
-                permissions=next((i for i in self.interceptors if isinstance(i, Permissions)), None),
-                max_output_tokens=self.sender.max_output_tokens,
-                buffer=self.sender.buffer,
-                retry=self.sender.retry,
-                deps=self.deps,
-            )
+
+            def beat(elapsed: float) -> None:
+                counts = {"replies": journal.counts["reply"], "tool_results": journal.counts["tool_result"]}
+                self.progress(label, "compaction.working", {"rung": rung, "elapsed": elapsed, **counts})
+
+            async with beating(beat):
+                return await compact(
+                    material,
+                    self.config.worker,
+                    source="overview" if rung == "coarse" else self._source(plan),
+                    coarse=rung == "coarse",
+                    models=self.models,
+                    journal=journal,
+                    scope=self.scope,
+                    services=self.services,
+                    on_event=lambda name, figures: self.progress(label, name, figures),
+                    ceiling=self.sender.budget(self.sender.model).available,
+                    permissions=next((i for i in self.interceptors if isinstance(i, Permissions)), None),
+                    max_output_tokens=self.sender.max_output_tokens,
+                    buffer=self.sender.buffer,
+                    retry=self.sender.retry,
+                    deps=self.deps,
+                )
 
     def _source(self, plan: Plan) -> Any:
         """`auto`: the prefix where the compact worker's model is the pod's own and its room suffices; else the overview."""
@@ -280,7 +292,7 @@ class Compactor:
             reads=reads,
             references=references,
             pins=pins,
-            tail=op.without_reasoning(tail),
+            tail=op.without_bound_reasoning(tail, self._free()),
             state=op.state_item(state.tool_state, len(state.queued)),
             lead_in=lead_in,
             notes=notes,
@@ -288,10 +300,12 @@ class Compactor:
         limit = self._raw_limit(plan)
         mandatory = len(tail) - max(plan.cut.mandatory - plan.cut.at, 0)
         protected = frozenset(filter(None, (state.first_input, *state.run_inputs)))
-        opening = op.fit(
-            opening, limit, family, floor=self.config.retained_floor_tokens, mandatory=mandatory, protected=protected
-        )
-        return self._spilled(opening, limit)
+        floor = self.config.retained_floor_tokens
+        everything = protected | {item.id for item in words.items}
+        opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=everything)
+        # The user's words give way last: what is spilled stays readable as an artifact.
+        opening = self._spilled(opening, limit)
+        return op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
 
     def _files(self, result: CompactResult | None) -> tuple[tuple[ContextItem, ...], tuple[Reference, ...], tuple[str, ...]]:
         state = self.session.state
@@ -327,6 +341,10 @@ class Compactor:
             return reference
         mark = "unchanged since it was read" if seen == digest else "changed since it was read"
         return replace(reference, reason=f"{reference.reason}; {mark}" if reference.reason else mark)
+
+    def _free(self) -> frozenset[str]:
+        """The models whose reasoning stays valid whatever stands before it."""
+        return frozenset(m.name for m in self.sender.models if m.capabilities.history_binding == "none")
 
     def _factor(self) -> float:
         return max(HEURISTIC_FACTOR, self.session.state.history.calibration.factor(self.sender.model.name))
@@ -394,16 +412,14 @@ class Compactor:
             carry=carry,
             tag=state.start.tag,
         )  # fmt: skip
+        completed = e.CompactionCompleted(
+            compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
+            limit=plan.limits.target, notes=opening.notes, figures=figures,
+        )  # fmt: skip
         try:
-            await session.switch(start)
+            await session.switch(start, completed)
         except OSError as error:
             raise StoreError(session.folder.segment_path(start.segment), "the new segment's commit", error) from error
-        session.put(
-            e.CompactionCompleted(
-                compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
-                limit=plan.limits.target, notes=opening.notes, figures=figures,
-            )
-        )  # fmt: skip
         await session.sync()
 
     async def _failed(self, plan: Plan, label: str, reasons: Sequence[str], *, mandatory: bool) -> Outcome:

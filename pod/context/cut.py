@@ -45,10 +45,12 @@ def find_cut(
     """The longest tail of whole groups that has at most `retained` tokens, and at least what the model has not answered.
 
     `unanswered` is the place (counted from 1; 0 for none) of the first admitted input without a reply, `newest_batch` where the
-    newest reply begins; its batch is mandatory while its results have not been answered.
+    newest reply begins (0 where this segment has none yet: then the last one of the carried tail counts); its batch is mandatory
+    while its results have not been answered.
     """
     starts = group_starts(view)
     end = len(view)
+    newest_batch = newest_batch or next((s for s in reversed(starts) if isinstance(view[s], _OF_A_REPLY)), end)
     mandatory = end
     if unanswered:
         mandatory = min(mandatory, unanswered - 1)

@@ -139,9 +139,12 @@ def auto_reads(
     return tuple(items), tuple(left_out), tuple(notes)
 
 
-def without_reasoning(tail: Sequence[Item]) -> tuple[Item, ...]:
-    """The tail without reasoning that is bound to the prefix it was made with: text and calls stay (case B020)."""
-    return tuple(item for item in tail if not isinstance(item, ReasoningItem))
+def without_bound_reasoning(tail: Sequence[Item], free: frozenset[str]) -> tuple[Item, ...]:
+    """The tail without reasoning that is bound to the prefix it was made with: text and calls stay (case B020).
+
+    `free` names the models (`provider:model`) that do not bind theirs: it stays, since they may want an open tool loop to begin with it.
+    """
+    return tuple(i for i in tail if not isinstance(i, ReasoningItem) or f"{i.provider}:{i.model}" in free)
 
 
 def spill(item: ToolResultItem, artifact: str | None) -> ToolResultItem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeAlias, cast
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from pod.carry import Carry, OpenRun
 from pod.errors import LogDamaged
@@ -15,7 +15,9 @@ from worker.items import Item, UserItem
 from worker.records import Record
 from worker.text import clean
 
-LineageKind: TypeAlias = Literal["fresh", "compacted_from", "rolled_over_from", "forked_from", "cleared_from", "rewound_from"]
+LineageKind: TypeAlias = Literal[
+    "fresh", "compacted_from", "rolled_over_from", "forked_from", "cleared_from", "rewound_from"
+]
 
 
 class Lineage(Record):
@@ -27,7 +29,7 @@ class Lineage(Record):
     seq: int | None = None
     compaction: str | None = None
 
-    model_config = {"frozen": True, "extra": "ignore", "populate_by_name": True, "serialize_by_alias": True}
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, serialize_by_alias=True)
 
 
 class Lease(Record):
@@ -137,7 +139,7 @@ class CompactionInterrupted(Record):
 
 
 class Breaker(Record):
-    """The circuit breaker of the compact worker: failures in a row, and until when model rungs are skipped (UTC seconds)."""
+    """The breaker of the compact worker: failures in a row, and until when model rungs are skipped (UTC seconds)."""
 
     kind = "breaker"
     failures: int
@@ -179,9 +181,9 @@ class InputRejected(Record):
 class Repaired(Record):
     """A torn tail was cut off, or damage put aside: `length` bytes from `offset` on, as the file then was.
 
-    Where entries were lost, this one stands in their place and has the first of their numbers: `numbers` counts the sequence numbers
-    that it stands for, its own among them (`pod.log.segment` reads it). `segment` names the log where it is another one than this.
-    `kept_as` is the file in the pod's `quarantine` folder.
+    Where entries were lost, this one stands in their place and has the first of their numbers: `numbers` counts the
+    sequence numbers that it stands for, its own among them (`pod.log.segment` reads it). `segment` names the log where
+    it is another one than this. `kept_as` is the file in the pod's `quarantine` folder.
     """
 
     kind = "repaired"
@@ -224,11 +226,12 @@ class Extension(Record):
 
 _POD: tuple[type[Record], ...] = (
     Lease, SegmentStarted, RunStarted, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CompactionFailed,
-    CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, OrphanKilled, InputRejected, Repaired, Commanded, Verified, Extension,
+    CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, OrphanKilled, InputRejected, Repaired,
+    Commanded, Verified, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
-    w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult, w.Retry,
-    w.ModelSwitched, w.WindowLearned, w.ToolsChanged, w.Warned,
+    w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,
+    w.Retry, w.ModelSwitched, w.WindowLearned, w.ToolsChanged, w.Warned,
 )  # fmt: skip
 
 
@@ -247,7 +250,10 @@ def body_of(record: Record) -> bytes:
 
 
 def record_of(line: Line, path: Any = "") -> Record | None:
-    """The record in an entry; None for a kind of a newer version (kept and passed over). Raises `LogDamaged` for a wrong body."""
+    """The record in an entry; None for a kind of a newer version (kept and passed over).
+
+    Raises `LogDamaged` for a wrong body.
+    """
     model = KINDS.get(line.kind)
     if model is None:
         return None
@@ -260,7 +266,7 @@ def record_of(line: Line, path: Any = "") -> Record | None:
 
 
 def _with_valid_unicode(model: type[Record], body: bytes) -> Record | None:
-    """The record of a body whose escapes hold halves of characters, as other writers leave them (case B145); None for other faults."""
+    """The record of a body with halves of characters in its escapes (case B145); None for other faults."""
     if rb"\u" not in body:
         return None
     try:

@@ -68,6 +68,22 @@ class Files:
         finally:
             os.close(fd)
 
+    def overwrite(self, path: Path, offset: int, data: bytes) -> None:
+        """Puts `data` in the place of all that a file holds from `offset` on, durably.
+
+        Interrupted, some of the old end may be left behind or between; what stands before `offset` is not touched.
+        """
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            at, view = offset, memoryview(data)
+            while view:
+                done = os.pwrite(fd, view, at)
+                at, view = at + done, view[done:]
+            os.ftruncate(fd, at)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
     def close(self, fd: int) -> None:
         """Gives a descriptor up."""
         os.close(fd)

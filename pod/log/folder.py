@@ -43,7 +43,8 @@ def check_name(name: str) -> str:
     """The name, where it can be a pod's. Raises `UsageProblem`."""
     if _NAME.fullmatch(name) is None or any(part in RESERVED for part in name.split("/")):
         raise UsageProblem(
-            f"{name!r} can't be a pod's name: letters, digits, '.', '_' and '-' (groups with '/'), beginning with a letter or digit"
+            f"{name!r} can't be a pod's name: letters, digits, '.', '_' and '-' (groups with '/'), "
+            "beginning with a letter or digit"
         )
     return name
 
@@ -106,14 +107,18 @@ class PodFolder:
             data = self.pointer_path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             near = suggestion(self.name, (n for n in pod_names(self.home)))
-            raise PodNotFound(f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them.") from None
+            raise PodNotFound(
+                f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them."
+            ) from None
         try:
             raw: dict[str, Any] = json.loads(data)
             if int(raw.get("format", 0)) > POINTER_FORMAT:
                 raise NewerFormat(self.pointer_path, raw["format"], POINTER_FORMAT)
             return Pointer.model_validate(raw)
         except (ValueError, AttributeError, TypeError) as e:
-            raise UsageProblem(f"{self.pointer_path}: not a pod's pointer ({type(e).__name__}); `pod doctor {self.name}` looks into it") from e
+            raise UsageProblem(
+                f"{self.pointer_path}: not a pod's pointer ({type(e).__name__}); `pod doctor {self.name}` looks into it"
+            ) from e
 
     def set_pointer(self, pointer: Pointer) -> None:
         """Replaces the pointer, durably. Before it the old segment is active, after it the new one."""

@@ -1,4 +1,7 @@
-"""The inbox: how other processes reach the writer of a pod. A command is one file, durable before its sender is told so."""
+"""The inbox: how other processes reach the writer of a pod.
+
+A command is one file, durable before its sender is told so.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ class Command(BaseModel):
 
 
 SETTLED = 0.1
-"""Seconds after which a folder's time of change tells it from an earlier state: clocks of file systems tick in steps."""
+"""Seconds after which a folder's time of change tells it from an earlier state: file systems' clocks tick in steps."""
 
 
 class Watch:
@@ -56,9 +59,14 @@ class Watch:
 
 
 def post(folder: PodFolder, command: Command) -> str:
-    """Leaves a command and returns its id once it is durable. Raises `UsageProblem` for an id that can't be a file's name."""
+    """Leaves a command and returns its id once it is durable.
+
+    Raises `UsageProblem` for an id that can't be a file's name, `PodNotFound`, `OSError`.
+    """
     if _ID.fullmatch(command.id) is None:
-        raise UsageProblem(f"{command.id!r} can't be an idempotency key: letters, digits, '.', '_' and '-', at most 128")
+        raise UsageProblem(
+            f"{command.id!r} can't be an idempotency key: letters, digits, '.', '_' and '-', at most 128"
+        )
     folder.pointer()
     folder.files.make_folder(folder.inbox)
     folder.files.put(folder.inbox / f"{command.id}.json", command.model_dump_json().encode())

@@ -2,7 +2,7 @@
 
     {"v":1,"seq":7,"id":"…","at":"2026-01-31T12:00:00.123456Z","kind":"reply","body":{…},"crc":"9ae0daaf"}
 
-The newline is the commit mark; `crc` is CRC-32 over the raw bytes before `,"crc"`. Bodies are JSON, so `jq` reads a log.
+The newline is the commit mark; `crc` is CRC-32 over the raw bytes before `,"crc"`. Bodies are JSON: `jq` reads a log.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from worker.ids import uuid7
 FORMAT = 1
 """The version of the envelope."""
 
-_HEAD = re.compile(rb'\{"v":(\d{1,6}),"seq":(\d{1,15}),"id":"([^"\\]{1,64})","at":"([^"\\]{1,40})","kind":"([a-z_.]{1,40})","body":')
+_HEAD = re.compile(
+    rb'\{"v":(\d{1,6}),"seq":(\d{1,15}),"id":"([^"\\]{1,64})","at":"([^"\\]{1,40})",'
+    rb'"kind":"([a-z_.]{1,40})","body":'
+)
 _TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
 _TAIL_LENGTH = len(b',"crc":"00000000"}')
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A valid entry as it stands in a file: its envelope, its body as JSON bytes, where it begins and how long it is."""
+    """A valid entry as it stands in a file: its envelope, its body as JSON bytes, where it begins, how long it is."""
 
     seq: int
     id: str

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -172,6 +173,10 @@ def hash_range(path: Path, offset: int, length: int) -> str:
     return digest.hexdigest()
 
 
+Mend: TypeAlias = Callable[[Damage, bytes], tuple[str, bytes]]
+"""What stands in the place of a torn tail: of it and its first bytes, the kind and body of an entry."""
+
+
 @dataclass
 class SegmentWriter:
     """Appends entries to one segment. `write` is immediate and ordered; `sync` makes all of it durable.
@@ -194,27 +199,33 @@ class SegmentWriter:
     _syncing: anyio.Lock = field(default_factory=anyio.Lock, repr=False)
 
     @classmethod
-    def open(cls, path: Path, files: Files, *, durability: str = "fsync") -> tuple[SegmentWriter, Damage | None, bytes]:
+    def open(
+        cls, path: Path, files: Files, *, durability: str = "fsync", mend: Mend | None = None
+    ) -> tuple[SegmentWriter, Damage | None, bytes]:
         """Opens an existing segment for writing; a torn tail is cut off.
 
-        Returns the writer, the torn tail that was cut (or None) and its first 400 bytes. Raises `LogDamaged`,
-        `NewerFormat`, `OSError`.
+        `mend` gives the kind and body of the entry that takes the place of a torn tail, in one step with the cut: however
+        often opening is interrupted, no tail is gone without a record. Returns the writer, the torn tail that was cut
+        (or None) and its first 400 bytes. Raises `LogDamaged`, `NewerFormat`, `OSError`.
         """
         checked = check(path)
         if checked.damage:
             first = checked.damage[0]
             raise LogDamaged(path, first.number, first.offset, first.reason)
-        torn, head = checked.torn, b""
+        torn, head, entry = checked.torn, b"", b""
         if torn is not None:
             with path.open("rb") as file:
                 file.seek(torn.offset)
                 head = file.read(400)
             torn = replace(torn, sha256=hash_range(path, torn.offset, torn.length))
-        if path.stat().st_size > checked.end:
+            if mend is not None:
+                entry = render(checked.next_seq, *mend(torn, head), now())[1]
+                files.overwrite(path, checked.end, entry)
+        if not entry and path.stat().st_size > checked.end:
             files.truncate(path, checked.end)
-        writer = cls(path, files, checked.next_seq, durability)
+        writer = cls(path, files, checked.next_seq + bool(entry), durability)
         writer._fd = files.open_append(path, create=False)
-        writer._end = writer._durable = checked.end
+        writer._end = writer._durable = checked.end + len(entry)
         if checked.needs_newline:
             writer._raw(b"\n")
             writer.sync_now()
@@ -252,7 +263,9 @@ class SegmentWriter:
 
     def begin_sync(self) -> None:
         """Starts making durable what was written, without waiting: a `sync` after it waits for this one too."""
-        if self.dirty and self._begun is None and self._fd is not None and self._failed is None and self.durability != "os":
+        if self._begun is not None or self._fd is None or self._failed is not None or self.durability == "os":
+            return
+        if self.dirty:
             self._begun = _SYNCER.submit(self.files.sync, self._fd)
             self._reached = self._end
 
@@ -269,21 +282,27 @@ class SegmentWriter:
             return
         with anyio.CancelScope(shield=True):
             async with self._syncing:
-                if self._begun is not None:
-                    await anyio.to_thread.run_sync(_settled, self._begun)
-                    self._end_begun()
                 if self._failed is not None:
                     raise self._failed
                 if not self.dirty or self._fd is None:
                     return
-                reached = self._end
+                reached, begun = self._end, self._begun
                 try:
-                    await anyio.to_thread.run_sync(self.files.sync, self._fd)
+                    # One trip to a thread: it waits for a sync under way and makes the rest durable.
+                    await anyio.to_thread.run_sync(self._finish, begun, self._fd)
                 except OSError as e:
                     raise self.give_up("sync", e) from e
                 if self._failed is not None:
                     raise self._failed
+                if self._begun is begun:
+                    self._begun = None
                 self._durable = max(self._durable, reached)
+
+    def _finish(self, begun: Future[None] | None, fd: int) -> None:
+        if begun is not None:
+            begun.result()
+        if begun is None or self._reached < self._end:
+            self.files.sync(fd)
 
     def _end_begun(self) -> None:
         begun, self._begun = self._begun, None

@@ -23,55 +23,70 @@ class CrashingFiles(Files):
 
     Every operation and every `point` counts. `when` says on which side of the operation; `during` a write, half of
     the bytes are written (of another operation it means before). Nothing is cleaned up: no `finally`, no `atexit`, no
-    flush. Exit code `CRASHED`.
+    flush. Exit code `CRASHED`. `log` names the operations that were begun, so that a test can choose among them.
     """
 
     def __init__(self, at: int | str, when: When = "before") -> None:
         self.at, self.when = at, when
         self.count = 0
+        self.log: list[str] = []
 
     def make_folder(self, path: Path) -> None:
         """Makes a folder and its parents."""
         if not path.is_dir():
-            self._do(lambda: super(CrashingFiles, self).make_folder(path))
+            self._do(f"mkdir {path.name}", lambda: super(CrashingFiles, self).make_folder(path))
 
     def open_append(self, path: Path, *, create: bool) -> int:
         """A descriptor that appends."""
-        return self._do(lambda: super(CrashingFiles, self).open_append(path, create=create))
+        name = f"{'create' if create else 'open'} {path.name}"
+        return self._do(name, lambda: super(CrashingFiles, self).open_append(path, create=create))
 
     def write(self, fd: int, data: bytes) -> None:
         """Writes all bytes."""
         half = data[: len(data) // 2]
-        self._do(lambda: super(CrashingFiles, self).write(fd, data), lambda: super(CrashingFiles, self).write(fd, half))
+        write = super().write
+        self._do("write", lambda: write(fd, data), lambda: write(fd, half))
 
     def sync(self, fd: int) -> None:
         """Makes the bytes of a file durable."""
-        self._do(lambda: super(CrashingFiles, self).sync(fd))
+        self._do("sync", lambda: super(CrashingFiles, self).sync(fd))
 
     def rename(self, source: Path, target: Path) -> None:
         """Replaces `target` by `source`."""
-        self._do(lambda: super(CrashingFiles, self).rename(source, target))
+        self._do(f"rename {target.name}", lambda: super(CrashingFiles, self).rename(source, target))
 
     def unlink(self, path: Path) -> None:
         """Removes a name."""
-        self._do(lambda: super(CrashingFiles, self).unlink(path))
+        self._do(f"unlink {path.name}", lambda: super(CrashingFiles, self).unlink(path))
 
     def truncate(self, path: Path, length: int) -> None:
         """Cuts a file back, durably."""
-        self._do(lambda: super(CrashingFiles, self).truncate(path, length))
+        self._do(f"truncate {path.name}", lambda: super(CrashingFiles, self).truncate(path, length))
+
+    def overwrite(self, path: Path, offset: int, data: bytes) -> None:
+        """Replaces the end of a file, durably; half-way, half of the bytes stand over the old ones."""
+        overwrite = super().overwrite
+
+        def half() -> None:
+            with path.open("r+b") as file:
+                file.seek(offset)
+                file.write(data[: len(data) // 2])
+
+        self._do(f"overwrite {path.name}", lambda: overwrite(path, offset, data), half)
 
     def sync_folder(self, path: Path) -> None:
         """Makes the names in a folder durable."""
-        self._do(lambda: super(CrashingFiles, self).sync_folder(path))
+        self._do(f"sync_folder {path.name}", lambda: super(CrashingFiles, self).sync_folder(path))
 
     def point(self, name: str) -> None:
         """Where a test may crash."""
         if name == self.at:
             os._exit(CRASHED)
-        self._do(lambda: None)
+        self._do(f"point {name}", lambda: None)
 
-    def _do(self, operation: Callable[[], T], half: Callable[[], object] | None = None) -> T:
+    def _do(self, name: str, operation: Callable[[], T], half: Callable[[], object] | None = None) -> T:
         self.count += 1
+        self.log.append(name)
         now = self.count == self.at
         if now and self.when != "after":
             if self.when == "during" and half is not None:

@@ -12,15 +12,17 @@ from typing import Literal, TypeAlias
 from pod.log.files import Files
 
 Kind: TypeAlias = Literal[
-    "mkdir", "create", "open", "write", "sync", "sync_folder", "rename", "unlink", "truncate", "close", "point"
-]
+    "mkdir", "create", "open", "write", "sync", "sync_folder", "rename", "unlink", "truncate", "overwrite", "close",
+    "point",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation that was done. Paths are relative to the recorded root.
 
-    `data` is what was written, `length` a cut file's new size or what a sync covers, `name` a point's; `fd` tells descriptors apart.
+    `data` is what was written, `length` a cut file's new size, where it is written over, or what a sync covers, `name` a point's; `fd` tells
+    descriptors apart.
     """
 
     kind: Kind
@@ -93,6 +95,11 @@ class RecordingFiles(Files):
         """Cuts a file back, durably."""
         super().truncate(path, length)
         self.ops.append(Op("truncate", self._name(path), length=length))
+
+    def overwrite(self, path: Path, offset: int, data: bytes) -> None:
+        """Replaces the end of a file, durably."""
+        super().overwrite(path, offset, data)
+        self.ops.append(Op("overwrite", self._name(path), data=data, length=offset))
 
     def close(self, fd: int) -> None:
         """Gives a descriptor up."""
@@ -171,6 +178,10 @@ class Disk:
             case "truncate":
                 file = self._file(op.path)
                 del file.data[op.length :]
+                file.synced = bytes(file.data)
+            case "overwrite":
+                file = self._file(op.path)
+                file.data[op.length :] = op.data
                 file.synced = bytes(file.data)
             case "sync_folder":
                 self._sync_folder(op.path)

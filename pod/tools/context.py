@@ -50,6 +50,8 @@ async def context(
     used = sum(history.tokens[history.index[i]] for i in pinned if i in history.index)
     size = history.tokens[history.index[item]]
     if used + size > pins.budget:
-        raise ToolFault(f"{item} has {size} tokens; pinned items have {used} of {pins.budget} already: unpin something first")
+        raise ToolFault(
+            f"{item} has {size} tokens; pinned items have {used} of {pins.budget} already: unpin something first"
+        )
     pins.set(item, True)
     return f"{item} is pinned ({size} tokens; {used + size} of {pins.budget})"

@@ -43,10 +43,14 @@ OWN = "session_history"
 SHOWN_CONTEXT = frozenset({"summary", "auto_read"})
 """Context items that hold something to look up; the others are the runtime's."""
 
+UNSEEN = "its text is over 1 MiB, or stands much earlier in the log than its place in the conversation"
+"""The mark of an admitted input whose text was not seen."""
+
 RowType: TypeAlias = Literal["user", "assistant", "tool_call", "tool_result", "context"]
 
 _CHUNK = 1 << 16
 _ANCHOR = 64
+_PROBE = 1 << 18
 _AT = re.compile(rb'\{"v":\d{1,6},"seq":\d{1,15},"id":"[^"\\]{1,64}","at":"([^"\\]{1,40})"')
 
 
@@ -179,9 +183,7 @@ class Rows:
                     if item is not None:
                         yield row_of(item, label, line.seq, line.at)
                     else:
-                        yield Row(
-                            label, line.seq, line.at, known, "user", "", mark="arrived much earlier: read_item has it"
-                        )
+                        yield Row(label, line.seq, line.at, known, "user", "", mark=UNSEEN)
             case w.Withdrawn():
                 for known in record.ids:
                     self._inputs.pop(known, None)
@@ -224,6 +226,8 @@ class Rows:
         file.seek(begin)
         rest = bytearray()
         while True:
+            if self.stop is not None and (at if passing else begin) >= self.stop:
+                return
             if bounds.bytes <= 0:
                 pending = tuple(place for _, place in self._inputs.values())[-PENDING:]
                 skip = self.place.skip if begin == self.place.offset else 0
@@ -266,26 +270,21 @@ class Rows:
 def near(path: Path, at: str, bounds: Bounds) -> int:
     """The start of a line of which no earlier line was written at `at` or later, found by bisection.
 
-    Times of a log grow but for changes of the clock, so what is looked for may also stand before it. Reads at most
-    half of what one call may.
+    Times of a log grow but for changes of the clock, so what is looked for may also stand before it. Leaves more than
+    the longest line of what one call may read.
     """
     low, high = 0, path.stat().st_size
+    least = bounds.bytes - 2 * _PROBE
     with path.open("rb") as file:
-        while high - low > _CHUNK and bounds.bytes > SCAN_BYTES // 2:
+        while high - low > _CHUNK and bounds.bytes > least:
             middle = (low + high) // 2
             file.seek(middle)
-            read = 0
-            while part := file.readline(_CHUNK):
-                read += len(part)
-                if part.endswith(b"\n") or read > LINE_BYTES:
-                    break
+            rest = file.readline(_PROBE)
             start = file.tell()
             head = file.read(256)
-            bounds.bytes -= read + len(head)
-            found = _AT.match(head)
-            if start >= high or found is None:
-                high = middle
-            elif found[1].decode() < at:
+            bounds.bytes -= len(rest) + len(head)
+            found = _AT.match(head) if rest.endswith(b"\n") and start < high else None
+            if found is not None and found[1].decode() < at:
                 low = start
             else:
                 high = middle
@@ -295,20 +294,22 @@ def near(path: Path, at: str, bounds: Bounds) -> int:
 # -- cursors ------------------------------------------------------------------------------------------------------
 
 
-def write_cursor(place: Place, path: Path, binding: str) -> str:
-    """A place as opaque text, bound to the question and to the bytes before the place."""
-    values = [place.segment, place.offset, place.skip, list(place.pending), _anchor(path, place.offset), binding]
+def write_cursor(place: Place, path: Path, binding: str, bounds: Bounds) -> str:
+    """A place as opaque text, bound to the question and to the bytes before it, with what was passed over so far."""
+    passed = [bounds.too_long, bounds.damaged]
+    values = [place.segment, place.offset, place.skip, place.pending, passed, _anchor(path, place.offset), binding]
     return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str, segments: tuple[Segment, ...], binding: str) -> Place:
+def read_cursor(text: str, segments: tuple[Segment, ...], binding: str, bounds: Bounds) -> Place:
     """The place in a cursor.
 
     Raises `ToolFault`: `bad_cursor` for another question's, `stale_cursor` where the log was rewritten.
     """
     try:
         raw: Any = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        label, offset, skip, pending, anchor, bound = raw
+        label, offset, skip, pending, passed, anchor, bound = raw
+        too_long, damaged = (max(int(count), 0) for count in passed)
         place = Place(str(label), int(offset), int(skip), tuple(int(p) for p in pending)[:PENDING])
     except (ValueError, TypeError, binascii.Error, RecursionError):
         raise ToolFault("bad_cursor: this is not a cursor; leave it out to begin again") from None
@@ -319,6 +320,7 @@ def read_cursor(text: str, segments: tuple[Segment, ...], binding: str) -> Place
     path = next((s.path for s in segments if s.id == place.segment), None)
     if path is None or _anchor(path, place.offset) != anchor:
         raise ToolFault("stale_cursor: the history was rewritten or cleared since; leave the cursor out to begin again")
+    bounds.too_long, bounds.damaged = too_long, damaged
     return place
 
 

@@ -38,7 +38,9 @@ def say(session: Session, text: str, *, admit: bool = True, inbox: str | None = 
 
 def reply(session: Session, text: str, *items: Any) -> ReplyRecord:
     record = ReplyRecord(
-        items=(AssistantItem(text=text, reply="r"), *items), usage=Usage(input_tokens=10, output_tokens=2), model="offline:x"
+        items=(AssistantItem(text=text, reply="r"), *items),
+        usage=Usage(input_tokens=10, output_tokens=2),
+        model="offline:x",
     )
     session.put(record)
     return record
@@ -65,7 +67,11 @@ def started(session: Session, kind: e.LineageKind = "compacted_from", **more: An
     """The start of a new segment that descends from the active one."""
     state = session.state
     lineage = e.Lineage(kind_=kind, segment=session.pointer.segment, seq=state.last_seq)
-    values: dict[str, Any] = {"pending_inputs": tuple(state.queued), "carry": state.carry(), "open_run": state.open_run()}
+    values: dict[str, Any] = {
+        "pending_inputs": tuple(state.queued),
+        "carry": state.carry(),
+        "open_run": state.open_run(),
+    }
     return e.SegmentStarted(
         session=state.start.session, segment=uuid7(), lineage=lineage, blobs=state.start.blobs, tag=state.start.tag,
         **(values | more),
@@ -104,6 +110,11 @@ def assert_paired(view: list[Item]) -> None:
 def python(code: str, *args: object) -> subprocess.Popen[str]:
     """A process of its own that runs `code`, with the project and these helpers to import."""
     return subprocess.Popen(
-        [sys.executable, "-c", code, *(str(a) for a in args)], cwd=ROOT, text=True, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+        [sys.executable, "-c", code, *(str(a) for a in args)],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "/usr/bin:/bin"},
+    )

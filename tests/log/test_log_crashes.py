@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-
 from log.logs import assert_paired, batch, create, kinds, lines_of, python, reopen, say, started
+
 from pod.errors import PodNotFound, StoreError
 from pod.log import entries as e
 from pod.log.files import Files
@@ -70,7 +70,9 @@ def check_state(home: Path, done: list[Op]) -> str:
     try:
         path = session.writer.path
         lines_of(path)
-        texts = seen(session) + [c.args["text"] for _, c in waiting(session.folder) if c and c.id not in session.state.inbox]
+        texts = seen(session) + [
+            c.args["text"] for _, c in waiting(session.folder) if c and c.id not in session.state.inbox
+        ]
         for name in told:
             if name.startswith("safe:"):
                 assert texts.count(name.removeprefix("safe:")) == 1, (name, texts)
@@ -127,9 +129,9 @@ def crash(home: Path, at: object, when: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("when", ["before", "after", "during"])
 def test_a_process_that_dies_in_the_middle_leaves_a_pod_that_opens(tmp_path: Path, when: str) -> None:
-    """Real processes at every third operation, and half-written writes."""
-    first = {"before": 1, "after": 2, "during": 3}[when]
-    for at in range(first, 80, 6):
+    """Real processes, half-written writes among them; every operation is covered above."""
+    first = {"before": 1, "after": 7, "during": 13}[when]
+    for at in range(first, 80, 18):
         home = tmp_path / f"{at}"
         child = crash(home, at, when)
         _, errors = child.communicate(timeout=60)

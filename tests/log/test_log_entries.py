@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from log.logs import batch, create, reopen, say
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from log.logs import batch, create, reopen, say
 from pod.errors import LogDamaged, NewerFormat
 from pod.log import entries as e
 from pod.log.lines import Invalid, Line, now, parse, render
@@ -144,7 +144,9 @@ def test_a_log_cut_at_any_byte_gives_exactly_its_whole_entries(whole_log: bytes,
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_log_with_any_byte_changed_is_never_read_as_whole(whole_log: bytes, tmp_path_factory: Any, data: st.DataObject) -> None:
+def test_a_log_with_any_byte_changed_is_never_read_as_whole(
+    whole_log: bytes, tmp_path_factory: Any, data: st.DataObject
+) -> None:
     raw = bytearray(whole_log)
     at = data.draw(st.integers(0, len(raw) - 2))  # the last newline alone carries nothing
     raw[at] ^= data.draw(st.integers(1, 255))

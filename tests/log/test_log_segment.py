@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-
 from log.logs import batch, call, create, kinds, lines_of, reopen, reply, say
+
 from pod.errors import LogDamaged, StoreError
 from pod.log import entries as e
 from pod.log.files import Files
@@ -38,7 +38,9 @@ def closed(tmp_path: Path) -> Iterator[Path]:
     yield session.writer.path
 
 
-@pytest.mark.parametrize("tail", [b'{"type":"mess', b'{"type":"mess\n', b'{"type":"mess\n\n', b"\0" * 4096, b"\n\n", b"   "])
+@pytest.mark.parametrize(
+    "tail", [b'{"type":"mess', b'{"type":"mess\n', b'{"type":"mess\n\n', b"\0" * 4096, b"\n\n", b"   "]
+)
 def test_a_torn_tail_is_cut_recorded_and_never_glued_to(closed: Path, tmp_path: Path, tail: bytes) -> None:
     """B065, B068: a torn line, also one followed by empty lines."""
     before = closed.read_bytes()

@@ -94,7 +94,7 @@ def runs(draw: Any) -> tuple[str, list[Item], list[tuple[str, Any]]]:
     return name, first, steps
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(runs())
 def test_a_wire_kept_by_steps_equals_one_made_from_scratch(run: tuple[str, list[Item], list[tuple[str, Any]]]) -> None:
     name, view, steps = run

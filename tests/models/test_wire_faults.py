@@ -248,12 +248,12 @@ async def test_pings_do_not_keep_a_stream_alive(wire: Any, connect: Any) -> None
 
 async def test_slow_fragments_of_arguments_are_no_silence(wire: Any, connect: Any) -> None:
     """B106: the whole takes longer than the limit, each gap does not."""
-    answer = Answer("", calls=[Call("read_file", {"path": "abcdefgh"})], pause=0.12)
+    answer = Answer("", calls=[Call("read_file", {"path": "abcdefgh"})], pause=0.06)
     with ProviderServer([answer], wire=wire) as server:
-        async with connect(server, idle_timeout=0.6) as ask:
+        async with connect(server, idle_timeout=0.4) as ask:
             started = anyio.current_time()
             reply = await ask()
-            assert anyio.current_time() - started > 0.6
+            assert anyio.current_time() - started > 0.4
     assert reply.items[0].parsed == {"path": "abcdefgh"}
 
 

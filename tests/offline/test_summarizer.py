@@ -95,7 +95,8 @@ async def run(
     tools: tuple[Tool, ...] = (read_file, declared_write_summary())
     material = Material(
         view=tuple(items), cut=len(items), log=Log(items), tasks=(), recent_files=recent, previous_summary=previous,
-        focus=None, user_texts=(USER,), system="You work.", tools=tools, tag="tag12345", cwd=folder, touched_files=bool(recent),
+        focus=None, user_texts=(USER,), system="You work.", tools=tools, tag="tag12345", cwd=folder,
+        touched_files=bool(recent),
     )  # fmt: skip
     return await compact(
         material, settings, source=source, models=[create("summarizer", ModelSettings())], journal=MemoryJournal(),
@@ -123,6 +124,23 @@ async def test_facts_of_the_previous_summary_are_carried_over(tmp_path: Path, so
     (tmp_path / "notes.md").write_text("a\n")
     result = await run(tmp_path, items, source, previous=first)
     assert facts_in(result.summary) == [f"fact number {n}" for n in range(5)]
+
+
+@pytest.mark.parametrize("source", ["prefix", "overview"])
+async def test_a_newer_fact_on_a_subject_replaces_the_older_one(tmp_path: Path, source: Source) -> None:
+    lines = [
+        'FINDING ["a.py",1,"x"]',
+        'FINDING ["b.py",1]',
+        'FINDING ["a.py",2,"y"]',
+        'FINDING ["a.py"',
+        "FINDING a.py",
+    ]
+    previous = '## Findings\n- ["b.py",0]\n- ["c.py",0]\n'
+    items: list[Item] = [UserItem(text=USER), ContextItem(kind="summary", text=previous)]
+    items += [AssistantItem(text=line, reply=f"r{n}") for n, line in enumerate(lines)]
+    result = await run(tmp_path, items, source, previous=previous)
+    kept = section(result.summary, "Findings").split("\n")
+    assert kept == ['- ["c.py",0]', '- ["b.py",1]', '- ["a.py",2,"y"]', '- ["a.py"', "- a.py"]
 
 
 @pytest.mark.parametrize("source", ["prefix", "overview"])
@@ -171,8 +189,9 @@ async def test_the_findings_of_a_survey_survive_either_way(tmp_path: Path, sourc
     ]
     result = await run(folder, drive.items, source, summary_max_tokens=12_000)
     kept = [line.removeprefix("- ") for line in section(result.summary, "Findings").split("\n")]
-    assert len(stated) > 25
-    assert [line for line in kept if line.startswith("[")] == stated
+    newest = {json.loads(line)[0]: line for line in stated}
+    assert len(newest) > 25
+    assert sorted(line for line in kept if line.startswith("[")) == sorted(newest.values())
 
 
 def request(items: Sequence[Item]) -> Request:

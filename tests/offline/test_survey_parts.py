@@ -97,7 +97,7 @@ def test_a_fact_survives_being_written_down(fact: Fact, before: str, behind: str
 
 
 def test_an_instruction_survives_being_written_down() -> None:
-    found = Instruction("src/NOTE.txt", 'Never use the word "a".')
+    found = Instruction("src/NOTE.txt", ('Never use the word "a".', "Last line: b"))
     assert read_fact("- " + found.line()) == found
 
 

@@ -231,7 +231,7 @@ class Rig:
 
     def carry(self, name: str = "p", segment: int = -1) -> Any:
         """The carry that a segment's log gives."""
-        return load(self.segments(name)[segment]).carry()
+        return load(self.segments(name)[segment], "o200k").carry()
 
     def run_in_process(self, program: str, *args: str, check: int | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a program text in a process of its own, with this home and folder in its arguments."""

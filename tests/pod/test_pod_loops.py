@@ -12,7 +12,8 @@ from tests.pod.pod_rig import (
 from pod.log import entries as e
 from pod.result import RunResult
 from worker.errors import ContextOverflow
-from worker.items import ToolResultItem
+from worker.interceptor import CONTINUE, Append, Decision, Interceptor, RequestContext
+from worker.items import ContextItem
 from worker.models.base import Usage
 from worker.records import Warned
 from worker.testing import call, fail, reply, say
@@ -87,43 +88,39 @@ async def test_b004_a_compaction_that_frees_almost_nothing_is_refused_and_not_re
     assert result.details["tokens"] > 12_000 and result.details["target"] == 6_000
 
 
-async def test_b004_a_new_segment_above_its_trigger_without_progress_takes_the_next_rung(rig: Rig) -> None:
-    """Thrash detection: the provider reports that the accepted segment is no smaller, so the rung is not repeated."""
+class Reinjected(Interceptor):
+    """Puts the same large notice into each new segment."""
+
+    async def before_request(self, ctx: RequestContext) -> Decision:
+        if any(isinstance(i, ContextItem) and i.kind == "notice" for i in ctx.history.view):
+            return CONTINUE
+        return Append((ContextItem(kind="notice", text=filler(9_000)),)) if ctx.history.counters.segments > 1 else CONTINUE
+
+
+async def test_thrash_is_detected_where_a_new_segment_is_above_its_trigger_at_once(rig: Rig) -> None:
+    """B004: no progress in the new segment: not the same rung again but the next, and in the end the named error."""
     fetch = Counted(1_500)
     agent = Agent(caller(30))
-    made = manifest(compaction=compacting(12_000))
     worker = summariser()
-    async with rig.open(agent, made, tools=[fetch.tool], compact_model=worker) as pod:
-        running = pod.running
-        ran: list[str] = []
-        kept = running.compactor.__class__.mandatory
-
-        async def once(self: Any, trigger: Any, detail: Any) -> Any:
-            found = await kept(self, trigger, detail)
-            ran.append(self.session.state.made_by)
-            if len(ran) == 1:
-                # Between the switch and the next request nothing is done: the same segment is too large again.
-                found = await kept(self, trigger, {**detail, "thrash": True})
-                ran.append(self.session.state.made_by)
-            return found
-
-        running.compactor.__class__.mandatory = once  # type: ignore[method-assign]
-        try:
-            await pod.run("fetch them")
-        finally:
-            running.compactor.__class__.mandatory = kept  # type: ignore[method-assign]
-    assert ran[:2] == ["compact", "coarse"] or ran[0] == "compact"
+    made = manifest(compaction=compacting(12_000))
+    async with rig.open(agent, made, tools=[fetch.tool], compact_model=worker, interceptors=[Reinjected()]) as pod:
+        result = await pod.run("fetch them")
+    assert result.error_kind == "compact_thrash" and result.exit_code == 1
+    taken = [r.rung for r in rig.of(e.CompactionCompleted)]
+    assert taken and len(set(taken)) == len(taken), "no rung makes two segments in a row without work between"
+    kinds = rig.kinds()
+    assert "reply" not in kinds[kinds.index("yielded") :], "nothing more is asked of the model"
 
 
 async def test_b005_at_most_one_compaction_when_a_session_grows_slowly_through_restarts(rig: Rig) -> None:
     """B005: ten small turns just under the threshold with a restart between all; a restart alone never starts one."""
     made = manifest(compaction=compacting(None, threshold=10_000))
-    worker = summariser()
-    async with rig.open(Agent(lambda r, n: say("ok")), made, compact_model=worker) as pod:
-        occupancy = pod.running.worker.sender.occupancy().tokens
-        (await pod.run(filler(int((10_000 - occupancy) / 1.15) - 700))).raise_for_status()
+    worker, fetch = summariser(), Counted(1_590).tool
+    async with rig.open(Agent(caller(5)), made, compact_model=worker, tools=[fetch]) as pod:
+        (await pod.run("fetch")).raise_for_status()
+        assert 8_500 < pod.running.worker.sender.occupancy().tokens < 10_000
     for turn in range(10):
-        async with rig.open(Agent(lambda r, n: say("ok")), made, compact_model=worker) as pod:
+        async with rig.open(Agent(lambda r, n: say("ok")), made, compact_model=worker, tools=[fetch]) as pod:
             assert len(rig.of(e.CompactionStarted)) <= 1
             (await pod.run(f"turn {turn}: " + filler(200, f"t{turn}"))).raise_for_status()
     started = rig.of(e.CompactionStarted)

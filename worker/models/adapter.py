@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from worker.errors import ConfigError, ContextOverflow, ModelError, ProviderDown, StreamBroken
+from worker.errors import ConfigError, ContextOverflow, InvalidHistory, ModelError, ProviderDown, StreamBroken
 from worker.ids import uuid7
 from worker.items import Item, ReplyItem, ToolCallItem, make_call
 from worker.models.base import (
@@ -14,7 +16,6 @@ from worker.models.base import (
     Capabilities,
     Delta,
     Emit,
-    Encoder,
     ModelSettings,
     Reply,
     Request,
@@ -23,13 +24,15 @@ from worker.models.base import (
     Usage,
 )
 from worker.models.classify import classify, empty_stream, silent_overflow
-from worker.models.encoding import dumps, listing, mapping
+from worker.models.encoding import SideEncoder, dumps, listing, mapping
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
 from worker.text import clean
 
 RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instructions"})
 """Fields of a request that `extra_body` cannot set: they are the runtime's own."""
+
+_ABOUT_REASONING = re.compile(r"thinking|reasoning|signature|encrypted.content", re.IGNORECASE)
 
 EFFORTS = ((0, "none"), (2_048, "low"), (8_192, "medium"))
 """Reasoning budgets in tokens and the effort that stands for each, where a model takes a label only."""
@@ -172,6 +175,7 @@ class HttpModel:
     default_base_url: str
     default_key_env: str
     path: str
+    _encoder: SideEncoder
 
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
         self.model_id = model_id
@@ -214,9 +218,20 @@ class HttpModel:
         return self._capabilities
 
     @property
-    def encoder(self) -> Encoder:
-        """How this API writes items."""
-        raise NotImplementedError
+    def encoder(self) -> SideEncoder:
+        """How this API writes items. Another one after `repair`."""
+        return self._encoder
+
+    def repair(self, error: InvalidHistory) -> str | None:
+        """Sends the history in another form from now on, after the provider has rejected it for its reasoning.
+
+        Returns what is different, or None where there is no other form.
+        """
+        if not self._encoder.reasoning or _ABOUT_REASONING.search(error.message) is None:
+            return None
+        self._encoder = copy.copy(self._encoder)
+        self._encoder.reasoning = False
+        return "earlier reasoning is left out from now on"
 
     def learn(self, window: int) -> None:
         """Takes a window in tokens that the provider named; a window from the manifest outranks it."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from worker.errors import InvalidHistory
 from worker.items import (
     AssistantItem,
     Item,
@@ -20,8 +22,8 @@ from worker.items import (
     ToolResultItem,
 )
 from worker.models.adapter import Assembler, HttpModel, effort
-from worker.models.anthropic_stream import MessagesAssembler
-from worker.models.base import Emit, ModelSettings, Request, ToolSpec
+from worker.models.anthropic_stream import PROVIDER, MessagesAssembler
+from worker.models.base import Capabilities, Emit, ModelSettings, Request, ToolSpec
 from worker.models.encoding import (
     NO_IMAGES,
     SideEncoder,
@@ -37,7 +39,6 @@ from worker.models.encoding import (
 )
 from worker.models.table import known, takes_images
 
-PROVIDER = "anthropic"
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
 
@@ -125,9 +126,19 @@ class MessagesModel(HttpModel):
         self._budget_only = _BUDGET_ONLY.search(model_id.lower()) is not None
 
     @property
-    def encoder(self) -> MessagesEncoder:
-        """Messages of content blocks."""
-        return self._encoder
+    def capabilities(self) -> Capabilities:
+        """What the model can do. A model that was found to bind its thinking says so."""
+        found = super().capabilities
+        if self._bound and found.history_binding == "none":
+            return replace(found, history_binding="thinking_prefix")
+        return found
+
+    def repair(self, error: InvalidHistory) -> str | None:
+        """Asks for thinking blocks of another prefix to be dropped, where that was not done; else leaves them out."""
+        if self._bound or "different conversation" not in error.message:
+            return super().repair(error)
+        self._bound = True
+        return "thinking that is bound to another prefix is dropped from now on"
 
     def clean_base_url(self, url: str) -> str:
         """The paths of this API begin with the version, so the base must not end with it."""
@@ -169,7 +180,7 @@ class MessagesModel(HttpModel):
     def body(self, request: Request) -> bytes:
         """Head, messages, and what changes from request to request."""
         asked = self.asked(request)
-        tail: dict[str, Any] = {"max_tokens": asked, "stream": True, **self._thinking(asked)}
+        tail: dict[str, Any] = {"max_tokens": asked, "stream": True, **self._thinking(asked, request.items)}
         return b"".join((self.head(request), request.messages, b"],", self.with_extra(tail, static=False), b"}"))
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
@@ -185,7 +196,7 @@ class MessagesModel(HttpModel):
             case _:
                 return None
 
-    def _thinking(self, asked: int) -> dict[str, Any]:
+    def _thinking(self, asked: int, items: Sequence[Item]) -> dict[str, Any]:
         """The thinking and effort fields of a request with this output limit."""
         reasoning = self.settings.reasoning
         label = effort(reasoning)
@@ -197,16 +208,34 @@ class MessagesModel(HttpModel):
             budget = reasoning if isinstance(reasoning, int) else _BUDGETS.get(label, _BUDGETS["medium"])
             budget = min(max(budget, MIN_BUDGET), asked - 1)
             # A limit that leaves no room for the smallest budget leaves none for thinking.
-            return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= MIN_BUDGET else {}
+            if budget < MIN_BUDGET or not self._thought(items):
+                return {}
+            return {"thinking": {"type": "enabled", "budget_tokens": budget, **self._binding()}}
         if reasoning is None and not self._bound:
             return {}
-        thinking: dict[str, Any] = {"type": "adaptive"}
-        if self._bound:
-            thinking["block_binding"] = {"prefix_mismatch_behavior": "drop_block"}
-        fields: dict[str, Any] = {"thinking": thinking}
+        fields: dict[str, Any] = {"thinking": {"type": "adaptive", **self._binding()}}
         if label is not None:
             fields["output_config"] = {"effort": label if label in _EFFORTS else "low"}
         return fields
+
+    def _binding(self) -> dict[str, Any]:
+        return {"block_binding": {"prefix_mismatch_behavior": "drop_block"}} if self._bound else {}
+
+    def _thought(self, items: Sequence[Item]) -> bool:
+        """Whether thinking may be on: models with a budget want the turn of an open tool loop to begin with thinking.
+
+        It does not where another model made that turn.
+        """
+        at = len(items)
+        while at and self._encoder.side(items[at - 1]) != "model":
+            at -= 1
+        if not any(isinstance(item, ToolResultItem) for item in items[at:]):
+            return True
+        first: Item | None = None
+        while at and self._encoder.side(items[at - 1]) != "user":
+            at -= 1
+            first = items[at] if self._encoder.side(items[at]) == "model" else first
+        return isinstance(first, ReasoningItem)
 
 
 def create(model_id: str, settings: ModelSettings) -> MessagesModel:

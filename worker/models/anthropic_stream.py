@@ -55,7 +55,7 @@ class MessagesAssembler(Assembler):
     def event(self, name: str, data: str) -> bool:
         """Takes one event."""
         event = mapping(self.parse(data))
-        match event.get("type") or name:
+        match "error" if name == "error" else event.get("type") or name:
             case "message_start":
                 message = mapping(event.get("message"))
                 self.provider_id = _str(message.get("id")) or None

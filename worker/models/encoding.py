@@ -169,7 +169,10 @@ class SideEncoder:
 
     Consecutive items of one side are one message. Items that are never sent (empty text, reasoning or opaque items of
     another provider or model) belong to whatever stands before them, so that their neighbours join over them.
+    `reasoning` says whether reasoning is sent at all.
     """
+
+    reasoning = True
 
     def __init__(self, provider: str, model: str, *, images: bool = True) -> None:
         self.provider = provider
@@ -192,6 +195,8 @@ class SideEncoder:
 
     def sends(self, item: ReasoningItem | OpaqueItem) -> bool:
         """Whether a provider's own item goes back: to the provider and model that made it only."""
+        if isinstance(item, ReasoningItem) and not self.reasoning:
+            return False
         return item.provider == self.provider and item.model == self.model
 
     def lead(self, items: Sequence[Item]) -> Side | None:

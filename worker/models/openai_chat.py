@@ -328,11 +328,6 @@ class ChatModel(HttpModel):
         super().__init__(model_id, settings, client=client)
         self._encoder = ChatEncoder(model_id, images=takes_images(model_id), id_limit=self._quirks.id_limit)
 
-    @property
-    def encoder(self) -> ChatEncoder:
-        """Chat Completions messages."""
-        return self._encoder
-
     def key_env(self) -> str | None:
         """The variable of the endpoint's key; None where nothing is known of it."""
         self._quirks = quirks(self.base_url)

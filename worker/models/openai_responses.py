@@ -119,13 +119,21 @@ class ResponsesEncoder(SideEncoder):
             parts += waiting
             waiting.clear()
             if isinstance(item, AssistantItem):
-                content = [{"type": "output_text", "text": item.text}]
-                parts.append(dumps({"type": "message", "role": "assistant", "content": content}))
+                parts.append(dumps(self._said(item, with_id=reasoned)))
             elif isinstance(item, ToolCallItem):
                 parts.append(dumps(self._call(item, with_id=reasoned)))
             elif isinstance(item, OpaqueItem):
                 parts.append(spliced(item))
         return b",".join(parts)
+
+    def _said(self, item: AssistantItem, *, with_id: bool) -> dict[str, Any]:
+        """Text of the model; behind its reasoning under its own id, since reasoning wants the very item it was made
+        with (facts, providers 2.1)."""
+        content: dict[str, Any] = {"type": "output_text", "text": item.text}
+        if not (with_id and item.native_id):
+            return {"type": "message", "role": "assistant", "content": [content]}
+        said: dict[str, Any] = {"type": "message", "id": item.native_id, "role": "assistant", "status": "completed"}
+        return said | {"content": [content | {"annotations": []}]}
 
     def _call(self, item: ToolCallItem, *, with_id: bool) -> dict[str, Any]:
         call: dict[str, Any] = {"type": "function_call"}
@@ -158,7 +166,7 @@ class ResponsesAssembler(Assembler):
             return False
         value = self.parse(data)
         event = mapping(value)
-        kind = event.get("type") or name
+        kind = "error" if name == "error" else event.get("type") or name
         match kind:
             case "response.output_text.delta" | "response.refusal.delta":
                 self._refused = self._refused or kind == "response.refusal.delta"
@@ -204,7 +212,7 @@ class ResponsesAssembler(Assembler):
                 case "message":
                     text = clean("".join(self._content(item)))
                     if text:
-                        found.append(AssistantItem(text=text))
+                        found.append(AssistantItem(text=text, native_id=_str(item.get("id")) or None))
                 case "reasoning":
                     found.append(
                         ReasoningItem(provider=PROVIDER, model=self._model_id, payload=raw, text=_summary(item))
@@ -319,11 +327,6 @@ class ResponsesModel(HttpModel):
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
         super().__init__(model_id, settings, client=client)
         self._encoder = ResponsesEncoder(model_id, images=takes_images(model_id))
-
-    @property
-    def encoder(self) -> ResponsesEncoder:
-        """Input items of the Responses API."""
-        return self._encoder
 
     def encode_head(self, system: str, tools: tuple[ToolSpec, ...]) -> bytes:
         """Model, settings, instructions, tools."""

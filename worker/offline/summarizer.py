@@ -1,10 +1,11 @@
 """`offline:summarizer`: plays the compact worker by rules, deciding only from the request it is given.
 
 It knows nothing of what was being worked on. A fact, to it, is any line of the agent's own text that begins with
-`FINDING `; what follows is kept as it is, and so are the findings of the previous summary. Where it continues the
-conversation itself (`write_summary` takes `reread`), all of it is in view; where it starts from an overview, it
-searches the session for facts that the overview leaves out and reads them. It looks up how long the file is that the
-agent wrote last and has its end read again.
+`FINDING `; what follows is kept as it is, and so are the findings of the previous summary. A fact that is written as
+a JSON list has its first element as its subject, and a newer fact on the same subject replaces the older one. Where
+it continues the conversation itself (`write_summary` takes `reread`), all of it is in view; where it starts from an
+overview, it searches the session for facts that the overview leaves out and reads them. It looks up how long the file
+is that the agent wrote last and has its end read again.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ DIRECTIVE_CHARS = 600
 """Characters up to which a line of the user's is quoted; a longer one is not cut but left out."""
 
 _LIMIT = re.compile(r"\bsummary_max_tokens=(\d+)")
+_SUBJECT = re.compile(r'\[("(?:[^"\\]|\\.)*"),.*\]')
 _TOO_LONG = re.compile(r"has ([\d,]+) tokens, more than summary_max_tokens=(\d+)")
 _BLOCK = re.compile(r"^\[item (\d+), ([^\]\n]+)\]\n", re.MULTILINE)
 _CUT = re.compile(r"(?:… \([\d,]+ more characters\)|\[cut here[^\n]*\])\s*$")
@@ -79,11 +81,16 @@ class Material:
     calls: int = 0
 
     def facts(self) -> list[str]:
-        """All facts, oldest first, each once."""
+        """All facts, oldest first, each once. Of those on one subject only the newest is kept."""
         entries = (line.strip().removeprefix("- ") for line in section(self.previous, "Findings").split("\n"))
         old = (entry.removeprefix(FACT) for entry in entries if entry != "none" and not _LEFT_OUT.match(entry))
         new = (line.removeprefix(FACT) for text in self.said for line in text.split("\n") if line.startswith(FACT))
-        return list(dict.fromkeys(fact.strip() for fact in (*old, *new) if fact.strip()))
+        kept: dict[str, str] = {}
+        for fact in (*old, *new):
+            if fact.strip():
+                kept.pop(subject(fact), None)
+                kept[subject(fact)] = fact.strip()
+        return list(kept.values())
 
 
 @dataclass(slots=True)
@@ -142,6 +149,13 @@ def write(material: Material, limit: int) -> str:
             break
         kept.append(fact)
     return _text(material, kept[::-1], len(facts) - len(kept))
+
+
+def subject(fact: str) -> str:
+    """What a fact is about: the first element of a fact that is written as a JSON list of text and more, else all of
+    it."""
+    found = _SUBJECT.match(fact.strip())
+    return found.group(1) if found else fact.strip()
 
 
 def _tokens(text: str) -> int:

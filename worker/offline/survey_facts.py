@@ -50,14 +50,32 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A directive that was met in a file."""
+    """The directives that were met in a file; none says that the file was met and asks for nothing."""
 
     source: str
-    text: str
+    texts: tuple[str, ...]
 
     def line(self) -> str:
-        """The instruction as one line of JSON."""
-        return json.dumps(["!", self.source, self.text], ensure_ascii=False, separators=(",", ":"))
+        """The instruction as one line of JSON, with the file behind a mark as its first element."""
+        return json.dumps([f"!{self.source}", *self.texts], ensure_ascii=False, separators=(",", ":"))
+
+
+def joined(facts: Sequence[Fact]) -> Fact:
+    """Facts of consecutive parts of a file as one."""
+    first, last = facts[0], facts[-1]
+    imports: Counter[str] = Counter()
+    for fact in facts:
+        imports.update(dict(fact.imports))
+    return Fact(
+        path=first.path,
+        first=first.first,
+        last=last.last,
+        total=last.total,
+        carry=last.carry,
+        definitions=tuple(name for fact in facts for name in fact.definitions),
+        imports=tuple(sorted(imports.items())),
+        todos=tuple(todo for fact in facts for todo in fact.todos),
+    )
 
 
 def read_fact(line: str) -> Fact | Instruction | None:
@@ -68,8 +86,8 @@ def read_fact(line: str) -> Fact | Instruction | None:
     try:
         value, _ = json.JSONDecoder().raw_decode(line[start:])
         row = cast("list[Any]", value)
-        if row[0] == "!":
-            return Instruction(str(row[1]), str(row[2]))
+        if row[0].startswith("!"):
+            return Instruction(row[0][1:], tuple(str(text) for text in row[1:]))
         row += ["", "", "", []][len(row) - 4 :]
         path, first, last, total, carry, names, targets, todos = row
         folder = str(PurePosixPath(path).parent) + "/"

@@ -87,6 +87,7 @@ class View:
     report: OwnFile = field(default_factory=OwnFile)
     last_error: str = ""
     dropped: int = 0
+    asked: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, int | None]])
 
     def directives(self) -> Directives:
         """The directives in force: the user's, then what was met in the named file."""
@@ -106,23 +107,31 @@ class View:
             line = fact.last + 1
         return None
 
+    def known(self, path: str) -> list[Fact]:
+        """The facts of a file from its first line on, as far as they follow each other."""
+        found = self.facts.get(path, {})
+        chain: list[Fact] = []
+        line = 1
+        while line in found and found[line].last >= line:
+            chain.append(found[line])
+            line = found[line].last + 1
+        return chain
+
     def progress(self, path: str) -> tuple[int, str]:
         """The next line of a file to be read, and what is open before it."""
-        found = self.facts.get(path, {})
-        line, carry = 1, ""
-        while line in found and found[line].last >= line:
-            line, carry = found[line].last + 1, found[line].carry
-        return line, carry
+        chain = self.known(path)
+        return (chain[-1].last + 1, chain[-1].carry) if chain else (1, "")
 
     def learn(self, line: str) -> None:
         """Takes over the fact or instruction in a line, if there is one."""
         found = read_fact(line)
         if isinstance(found, Fact):
-            self.facts.setdefault(found.path, {})[found.first] = found
+            known = self.facts.setdefault(found.path, {})
+            if found.first not in known or found.last >= known[found.first].last:
+                known[found.first] = found
         elif isinstance(found, Instruction):
             texts = self.instructions.setdefault(found.source, [])
-            if found.text and found.text not in texts:
-                texts.append(found.text)
+            texts += [text for text in found.texts if text not in texts]
 
 
 def look(items: Sequence[Item]) -> View | None:
@@ -133,6 +142,7 @@ def look(items: Sequence[Item]) -> View | None:
         return None
     view = View(task, texts)
     calls: dict[str, ToolCallItem] = {}
+    reply = ""
     for item in items:
         match item.type:
             case "assistant":
@@ -143,6 +153,7 @@ def look(items: Sequence[Item]) -> View | None:
             case "tool_call":
                 view.fresh = False
                 calls[item.call_id] = item
+                reply = _asked(view, item, reply)
             case "tool_result":
                 call = calls.get(item.call_id)
                 if call is not None and call.parsed is not None:
@@ -152,6 +163,18 @@ def look(items: Sequence[Item]) -> View | None:
             case _:
                 pass
     return view
+
+
+def _asked(view: View, call: ToolCallItem, reply: str) -> str:
+    """Keeps the pages that the newest reading reply asked for; gives the reply that they are of."""
+    arguments = call.parsed or {}
+    path = str(arguments.get("path", ""))
+    if call.name != "read_file" or path in (view.task.notes, view.task.report):
+        return reply
+    if call.reply != reply or not call.reply:
+        view.asked.clear()
+    view.asked.append((path, int(arguments.get("offset") or 1), arguments.get("limit")))
+    return call.reply
 
 
 def _user_text(item: Item) -> str | None:

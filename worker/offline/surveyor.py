@@ -24,7 +24,7 @@ from worker.estimate import estimate_text
 from worker.items import AssistantItem, ToolCallItem, make_call
 from worker.models.base import Reply, Request
 from worker.offline import survey_totals as totals
-from worker.offline.survey_facts import Fact, Instruction, Modules, study
+from worker.offline.survey_facts import Fact, Instruction, Modules, joined, study
 from worker.offline.survey_report import NotInView, Report
 from worker.offline.survey_task import Task, instruction_in
 from worker.offline.survey_view import FINDING, Page, View, look
@@ -33,8 +33,8 @@ from worker.testing.function_model import make_reply
 PAGE_LINES = 300
 """Lines of a file that are read at once."""
 
-REPLY_BYTES = 20_000
-"""Bytes of files that one reply asks for, as far as they are known; some 5,000 tokens."""
+REPLY_BYTES = 24_000
+"""Bytes of files that one reply asks for, as far as they are known; some 6,000 tokens."""
 
 REPLY_FILES = 6
 """Files that one reply asks for at most."""
@@ -42,7 +42,7 @@ REPLY_FILES = 6
 LINE_BYTES = 40
 """Bytes of a line of source, as a rule."""
 
-UNKNOWN_BYTES = 6_000
+UNKNOWN_BYTES = 9_000
 """Bytes expected of the first page of a file whose size is not known."""
 
 LISTED = 10_000
@@ -58,7 +58,7 @@ CHUNK_TOKENS = 2_500
 """Tokens of one part of the report."""
 
 INSTRUCTIONS = 4
-"""Instructions that are kept with running totals."""
+"""Files with instructions that are kept with running totals."""
 
 FAILURES = 3
 """Failed writes in a row after which the survey gives up."""
@@ -169,6 +169,11 @@ class Surveyor:
                 found.update(listing.paths)
                 problems += [listing.problem] if listing.problem else []
         if self.plan.calls:
+            # Pages that were read but not kept come once more beside the listing: one batch is always seen whole.
+            for path, first, limit in self.view.asked:
+                if self.view.complete(path) is None and first == self.view.progress(path)[0]:
+                    self.plan.call("read_file", path=path, offset=first, limit=limit)
+                    break
             return False
         own = {self.task.report, self.task.notes}
         self.stops = sorted(found - own)
@@ -261,12 +266,15 @@ class Surveyor:
             # The instruction first: a line that says "complete" must have nothing of its file behind it.
             if self._is_met(path):
                 found = instruction_in("\n".join(page.lines)) if page else []
-                for text in found or ([""] if fact.last >= fact.total else []):
-                    lines.append(Instruction(path, text).line())
+                if found or fact.last >= fact.total:
+                    lines.append(Instruction(path, (*self.view.instructions.get(path, ()), *found)).line())
                     self.view.learn(lines[-1])
+            if self.task.notes is None:
+                # A summary keeps the newest fact about a file, so each one says all that is known of it.
+                fact = joined([*self.view.known(path), fact])
             lines.append(fact.line())
             self.view.learn(lines[-1])
-        return lines
+        return lines if self.task.notes else list({line.partition(",")[0]: line for line in lines}.values())
 
     def _fact(self, page: Page, carry: str) -> Fact:
         if page.path.endswith(".py"):
@@ -322,8 +330,8 @@ class Surveyor:
         return self.view.complete(stop) is not None and (not self._is_met(stop) or stop in self.view.instructions)
 
     def _note_totals(self, done: int, best: Mapping[str, tuple[str, int]]) -> None:
-        met = self.view.instructions.items()
-        lines = [Instruction(source, text).line() for source, texts in met for text in texts or [""]][-INSTRUCTIONS:]
+        met = list(self.view.instructions.items())[-INSTRUCTIONS:]
+        lines = [Instruction(source, tuple(texts)).line() for source, texts in met]
         lines += totals.lines_of(best, self.stops, done, self._end_of_facts())
         self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
 

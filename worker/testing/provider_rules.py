@@ -16,7 +16,8 @@ def problem(wire: WireName, raw: bytes) -> str | None:
 
     Checked on all wires: valid UTF-8 and JSON without lone surrogates, tool names and schemas, a result for each call
     and a call for each result, arguments that are a JSON object. Chat and Messages also: roles alternate, no empty
-    assistant message. Messages: results stand first in the message right after their calls. Responses: reasoning is
+    assistant message. Messages: results stand first in the message right after their calls, and with a thinking budget an open tool loop
+    begins with thinking. Responses: reasoning is
     followed by an item that was made with it.
     """
     try:
@@ -153,6 +154,8 @@ def _responses(items: object) -> str | None:
                 return (
                     f"{where}: item with id {item.get('id')!r} not found: items are not persisted when store is false"
                 )
+            if item.get("id") and follower.get("type") != "reasoning" and not follower.get("id"):
+                return f"{where}: reasoning was provided without its required following item (another id, or none)"
         elif kind == "message" and not item.get("content"):
             return f"{where}: content is empty"
     return f"No tool output found for function call {next(iter(open_calls))}" if open_calls else None
@@ -182,6 +185,9 @@ def _anthropic(request: dict[str, Any]) -> str | None:
     messages = cast("list[dict[str, Any]]", request.get("messages") or [])
     if not messages:
         return "messages: at least one message is required"
+    wrong = _turn_begins_with_thinking(messages) if isinstance(budget, int) else None
+    if wrong:
+        return wrong
     for i, message in enumerate(messages):
         role, content = message.get("role"), message.get("content")
         where = f"messages.{i}"
@@ -208,6 +214,21 @@ def _anthropic(request: dict[str, Any]) -> str | None:
     if open_calls:
         return f"tool_use ids were found without tool_result blocks immediately after: {sorted(open_calls)}"
     return None
+
+
+def _turn_begins_with_thinking(messages: list[dict[str, Any]]) -> str | None:
+    """With a thinking budget, the assistant message before the last tool results must begin with thinking."""
+    content = messages[-1].get("content")
+    blocks = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    if len(messages) < 2 or not any(block.get("type") == "tool_result" for block in blocks):
+        return None
+    asked = cast("list[dict[str, Any]]", messages[-2].get("content") or [{}])
+    if asked[0].get("type") in ("thinking", "redacted_thinking"):
+        return None
+    return (
+        f"messages.{len(messages) - 2}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
+        f"`{asked[0].get('type')}`. When `thinking` is enabled, a final `assistant` message must start with a thinking block"
+    )
 
 
 def _blocks(blocks: list[dict[str, Any]], where: str, assistant: bool, calls: set[str], used: set[str]) -> str | None:

@@ -175,15 +175,18 @@ class ProviderServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopping.set()
         listener, self._listener = self._listener, None
         with self._lock:
+            self._stopping.set()
             sockets = [*self._open, *([listener] if listener else [])]
         for sock in sockets:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
         if listener is not None:
             listener.close()
+        # The first is the one that accepts: once it has ended, no other begins.
+        for thread in self._threads[:1]:
+            thread.join(SOCKET_LIMIT)
         for thread in list(self._threads):
             thread.join(SOCKET_LIMIT)
 
@@ -199,10 +202,11 @@ class ProviderServer:
             except OSError:
                 return
             with self._lock:
-                full = len(self._open) >= MAX_CONNECTIONS
-                if not full:
+                # One that is accepted while the server stops would be missed by the end of the block.
+                turned_away = self._stopping.is_set() or len(self._open) >= MAX_CONNECTIONS
+                if not turned_away:
                     self._open.add(conn)
-            if full:
+            if turned_away:
                 conn.close()
                 continue
             conn.settimeout(SOCKET_LIMIT)

@@ -1,0 +1,65 @@
+"""`pod doctor`."""
+
+from __future__ import annotations
+
+import argparse
+
+from pod.cli.failing import note
+from pod.cli.output import show, show_json
+from pod.cli.text import count
+from pod.errors import UsageProblem
+from pod.log.doctor import examine, repair
+from pod.log.findings import PodReport, Repair
+from pod.log.folder import PodFolder, check_name, default_home
+from worker.text import size
+
+
+def doctor(args: argparse.Namespace) -> int:
+    """Looks for damage; with `--repair` puts it aside. Exit code 1 where something is wrong and stays so."""
+    home = default_home()
+    if args.name is not None and not (home / "pods" / check_name(args.name)).is_dir():
+        PodFolder(home, args.name).pointer()  # says that there is none, and which name is near
+    if args.repair:
+        if args.name is None:
+            raise UsageProblem("name the pod to repair: pod doctor NAME --repair")
+        done = repair(home, args.name)
+        _repaired(done, as_json=args.json)
+        return 0 if done.after.ok else 1
+    report = examine(home, args.name)
+    if args.json:
+        show_json(report.model_dump(mode="json"))
+    else:
+        for pod in report.pods:
+            show(_text(pod))
+        if not report.pods:
+            note(f"no pods in {home}")
+    return 0 if all(pod.ok for pod in report.pods) else 1
+
+
+def _text(pod: PodReport) -> str:
+    entries = sum(segment.entries for segment in pod.segments)
+    held = size(sum(segment.bytes for segment in pod.segments))
+    busy = f", in use by process {pod.owner.get('pid', '?')}" if pod.busy else ""
+    word = "fine" if not pod.findings else "can be opened" if pod.ok else "DAMAGED"
+    what = f"{count(len(pod.segments), 'segment')}, {count(entries, 'log line')}, {held}"
+    lines = [f"{pod.name}: {word}: {what}{busy}"]
+    for found in pod.findings:
+        line = f":{found.line}" if found.line is not None else ""
+        place = f"{found.path}{line}" + (f" (byte {found.offset})" if found.offset is not None else "")
+        cure = " (--repair mends it)" if found.repairable else ""
+        lines.append(f"  {found.severity}: {place}: {found.text}{cure}")
+    return "\n".join(lines)
+
+
+def _repaired(done: Repair, *, as_json: bool) -> None:
+    if as_json:
+        show_json(done.model_dump(mode="json"))
+        return
+    for part in done.quarantined:
+        kept = f"; kept as {part.kept_as}" if part.kept_as else ""
+        show(f"put aside: {part.length} bytes at byte {part.offset} of {part.segment}, {part.numbers} entries{kept}")
+    for path in done.removed:
+        show(f"removed: {path}")
+    if not done.quarantined and not done.removed:
+        show("nothing to repair")
+    show(_text(done.after))

@@ -1,0 +1,109 @@
+"""Settled points: where a session can change hands. No call is open there, and no input waits for its reply.
+
+A point that is not settled is rounded down to the last one that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pod.errors import UsageProblem
+from pod.log import entries as e
+from pod.log.folder import PodFolder
+from pod.log.segment import entries
+from pod.reading import Segment, SessionReader
+from pod.state import PodState
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A settled point: the state as it was behind entry `seq` of a segment. `asked` is the entry that was asked for."""
+
+    segment: str
+    seq: int
+    asked: int
+    state: PodState
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the point lies before the one that was asked for."""
+        return self.seq < self.asked
+
+
+def settled_point(folder: PodFolder, at: int | None = None) -> Point:
+    """The last settled point at or before entry `at` (None: the last entry). Blocks; needs no lock, and changes
+    nothing.
+
+    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
+    """
+    segment = _segment_of(folder, at)
+    best = _replay(segment, at)
+    assert best is not None  # the first entry of a segment is settled
+    seq, last = best
+    state = _state_at(segment.path, seq)
+    return Point(segment.id, seq, last if at is None else at, state)
+
+
+def _segment_of(folder: PodFolder, at: int | None) -> Segment:
+    chain = SessionReader(folder).chain()
+    if not chain.segments:
+        raise UsageProblem(f"pod {folder.name!r} has no readable segment; `pod doctor {folder.name}` looks into it")
+    if at is None:
+        return chain.segments[0]
+    for segment in chain.segments:
+        if segment.seq <= at and (segment.upto is None or at <= segment.upto):
+            if segment.seq == 0:
+                break
+            return segment
+    first = chain.segments[-1].seq
+    why = {"cleared": "the session was cleared there", "forked": "the pod was forked there"}.get(
+        chain.end, "the session begins there"
+    )
+    raise UsageProblem(f"entry {at} is not in the session of pod {folder.name!r}: its first entry is {first} ({why})")
+
+
+def _replay(segment: Segment, at: int | None) -> tuple[int, int] | None:
+    """The number of the last settled entry up to `at`, and of the last entry there is."""
+    state: PodState | None = None
+    settled: int | None = None
+    last = 0
+    for line in entries(segment.path):
+        last = line.seq
+        if at is not None and line.seq > at:
+            last = at
+            break
+        record = e.record_of(line, segment.path)
+        if state is None:
+            if not isinstance(record, e.SegmentStarted):
+                raise UsageProblem(
+                    f"{segment.path}: the log does not begin with segment_started; `pod doctor` looks into it"
+                )
+            state = PodState.begin(record)
+        elif record is not None:
+            state.apply(record, line.at, line.seq)
+            state.history.apply(record)
+        if not state.history.open and not state.history.unanswered and not state.history.held:
+            settled = line.seq
+    if settled is None:
+        return None
+    if at is not None and last < at:
+        raise UsageProblem(f"there is no entry {at}; the last one is {last}")
+    return settled, last
+
+
+def _state_at(path: Path, seq: int) -> PodState:
+    state: PodState | None = None
+    for line in entries(path):
+        if line.seq > seq:
+            break
+        record = e.record_of(line, path)
+        if state is None:
+            assert isinstance(record, e.SegmentStarted)
+            state = PodState.begin(record)
+            state.last_seq = line.seq
+        elif record is not None:
+            state.apply(record, line.at, line.seq)
+            state.history.apply(record)
+    assert state is not None
+    return state

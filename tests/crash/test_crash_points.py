@@ -1,0 +1,62 @@
+"""A whole pod dies at each of its operations, and goes on right: nothing acknowledged is lost, nothing with an effect runs twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.crash_shards import VARIANTS, drive
+
+pytestmark = pytest.mark.slow
+
+
+def operations(tmp_path: Path) -> list[list[str]]:
+    """The operations of the job in each variant."""
+    answers = drive([{"count": True, **variant} for variant in VARIANTS], tmp_path)
+    return [next(a["log"] for a in answers if a["point"]["backend"] == v["backend"]) for v in VARIANTS]
+
+
+def place(log: list[str], name: str, number: int = 1) -> int:
+    """Where an operation stands, counted from 1."""
+    return [at for at, found in enumerate(log, 1) if found.startswith(name)][number - 1]
+
+
+def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everything_once(tmp_path: Path) -> None:
+    """B063, B074, B078: before and after each write, sync, rename and start of a tool, and in the middle of each write."""
+    points: list[dict[str, Any]] = []
+    for parity, (when, variant, log) in enumerate(zip(("before", "after"), VARIANTS, operations(tmp_path), strict=True)):
+        for at, name in enumerate(log, 1):
+            points.append({"at": at, "when": when, **variant})
+            if name == "write" and at % 2 == parity:
+                points.append({"at": at, "when": "during", **variant})
+    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == len(points) > 600
+
+
+def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(tmp_path: Path) -> None:
+    """The recovery is crashed at its first operations, from states in which it has something to do."""
+    bases = [
+        ("point did:india", 1, 0, "before"),
+        ("point tool.record.after", 1, 1, "during"),
+        ("point tool.read.before", 3, 0, "after"),
+        ("rename steer-1.json", 1, 0, "after"),
+        ("unlink steer-1.json", 1, 0, "before"),
+        ("create", 8, 4, "during"),
+        ("rename pod.json", 2, 0, "after"),
+        ("point tool.tasks.after", 2, 3, "after"),
+    ]
+    points: list[dict[str, Any]] = []
+    logs = operations(tmp_path)
+    for n, (name, number, further, when) in enumerate(bases):
+        variant = n // 2 % 2
+        at = place(logs[variant], name, number) + further
+        points.append({"at": at, "when": when, "every": 14, "then": ("before", "during")[n % 2], **VARIANTS[variant]})
+    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) > 80
+
+
+@pytest.mark.parametrize("seed", [20260131])
+def test_forty_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+    """The seeds of a failure stand in its report."""
+    points = [{"seed": seed + n, "kills": 10, "within": 0.15, **VARIANTS[n % 2]} for n in range(4)]
+    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == 40
