@@ -8,6 +8,7 @@ from interceptors.ceiling import Ceiling
 from interceptors.limits import Limits
 from interceptors.permissions import Permissions
 from interceptors.prune import Prune
+from interceptors.redact import Redact
 from interceptors.repeat import RepeatGuard
 from interceptors.triggers import CompactTrigger
 from worker.interceptor import Interceptor
@@ -22,8 +23,10 @@ def default_chain(
     trigger: CompactTrigger | None = None,
     ceiling: Ceiling | None = None,
     permissions: Permissions | None = None,
+    redact: Redact | None = None,
 ) -> tuple[Interceptor, ...]:
-    """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, ceiling, permissions.
+    """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, ceiling, permissions,
+    redaction.
 
     A limit ends a run before anything is spent on it; prune and trigger look at what the user's interceptors added; the
     ceiling looks at the view that is sent. Permissions are asked last, so that no other interceptor's word comes after
@@ -37,5 +40,6 @@ def default_chain(
         trigger,
         ceiling or Ceiling(),
         permissions,
+        redact,
     )
     return tuple(interceptor for interceptor in chain if interceptor is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
 from interceptors.permissions import PathScope, Permissions, Rule
 from interceptors.prune import Prune, PruneSettings
+from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
 from pod.context.compacting import CompactionConfig
@@ -225,6 +227,7 @@ def chain(
             headless=headless,
             scope=scope,
         ),
+        redact=Redact(Masker(secrets_in(os.environ))) if m.log.redact else None,
     )
 
 
