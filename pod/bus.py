@@ -15,7 +15,9 @@ from pod.events import Event
 BUFFER = 2_000
 """Events kept for a reader that lags; above it, passing events go first, then the reader is told to read the log."""
 
-_PASSING = frozenset({"text.delta", "request.started", "compaction.progress"})
+PASSING = frozenset({"text.delta", "request.started", "compaction.progress"})
+"""Events that are not told again: no entry of the log stands behind them."""
+
 logger = logging.getLogger("pod.events")
 
 
@@ -33,9 +35,9 @@ class Subscription:
         if self.closed:
             return
         if len(self.buffer) >= BUFFER:
-            if event.type in _PASSING:
+            if event.type in PASSING:
                 return
-            kept = [e for e in self.buffer if e.type not in _PASSING]
+            kept = [e for e in self.buffer if e.type not in PASSING]
             self.buffer = deque(kept)
             if len(kept) >= BUFFER:
                 self.lagging_from = self.lagging_from or event.seq

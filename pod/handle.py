@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from pod.bus import Subscription
+from pod.bus import PASSING, Subscription
 from pod.errors import UsageProblem
 from pod.events import Event
 from pod.result import RunResult
@@ -43,6 +43,7 @@ class RunHandle:
 
     async def __aenter__(self) -> Self:
         self._subscription = self._running.bus.subscribe()
+        self._last = self._running.session.state.last_seq
         self._group.start_soon(self._work)
         return self
 
@@ -76,6 +77,8 @@ class RunHandle:
         while True:
             event = self._missed.popleft() if self._missed else await self._subscription.next()
             if event is not None:
+                if event.seq <= self._last and event.type not in PASSING:
+                    continue  # it was read from the log already
                 self._last = max(self._last, event.seq)
                 return event
             if self._subscription.lagging_from is None:

@@ -39,6 +39,7 @@ from worker.records import ContextAdded, Input, Record, ToolsChanged, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
+from worker.text import clean
 from worker.tools import Tool
 
 SEGMENTS_WITHOUT_END = 10_000
@@ -224,7 +225,7 @@ class Running:
 
     async def accept(self, text: str, *, inbox_id: str | None = None) -> str:
         """Stores a user message on arrival; durable when it returns. Returns its id."""
-        item = UserItem(text=text)
+        item = UserItem(text=clean(text))
         self.session.put(Input(item=item, inbox=inbox_id))
         await self.session.sync()
         return item.id
@@ -248,7 +249,7 @@ class Running:
     def _take(self, command: inbox.Command) -> None:
         args = command.args
         if command.kind == "send":
-            self.session.put(Input(item=UserItem(text=str(args.get("text", ""))), inbox=command.id))
+            self.session.put(Input(item=UserItem(text=clean(str(args.get("text", "")))), inbox=command.id))
             return
         self.session.put(e.Commanded(id=command.id, command=command.kind, args=args))
         match command.kind:

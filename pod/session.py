@@ -57,7 +57,9 @@ class Session:
         """
         folder = PodFolder(home, check_name(name), files or Files())
         if folder.exists():
-            raise PodExists(f"there is already a pod named {name!r}; resume it (pod resume {name}) or take another name (--name)")
+            raise PodExists(
+                f"there is already a pod named {name!r}; resume it (pod resume {name}) or take another name (--name)"
+            )
         folder.lock()
         try:
             if folder.exists():
@@ -251,5 +253,7 @@ def start_of(folder: PodFolder) -> e.SegmentStarted:
         raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it") from None
     record = None if line is None else e.record_of(line, path)
     if not isinstance(record, e.SegmentStarted):
-        raise UsageProblem(f"{path}: the log does not begin with segment_started; `pod doctor {folder.name}` looks into it")
+        raise UsageProblem(
+            f"{path}: the log does not begin with segment_started; `pod doctor {folder.name}` looks into it"
+        )
     return record

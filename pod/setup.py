@@ -71,17 +71,17 @@ def model_settings(section: ModelSection) -> ModelSettings:
 
 
 def models_of(section: ModelSection) -> tuple[Model, ...]:
-    """The model and its fallbacks. A fallback of another provider takes neither base URL nor key of the first."""
+    """The model and its fallbacks. A fallback has its own window and output limit; one of another provider takes neither
+    base URL nor key of the first."""
     if section.name is None:
         raise UsageProblem("the manifest names no model: set [model] name, or give --model provider:model")
     settings = model_settings(section)
     provider = section.name.partition(":")[0]
-    made: list[Model] = []
-    for name in (section.name, *section.fallback):
-        if name.partition(":")[0] == provider:
-            made.append(create_model(name, settings))
-        else:
-            made.append(create_model(name, replace(settings, base_url=None, api_key_env=None, context_window=0)))
+    made: list[Model] = [create_model(section.name, settings)]
+    own = replace(settings, context_window=0, max_output_tokens=0)
+    for name in section.fallback:
+        same = name.partition(":")[0] == provider
+        made.append(create_model(name, own if same else replace(own, base_url=None, api_key_env=None)))
     return tuple(made)
 
 

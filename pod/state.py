@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,7 @@ from pod.carry import BreakerState, Carry, OpenRun, Totals
 from pod.log import entries as e
 from worker import records as w
 from worker.history import History
-from worker.items import ContextItem, ToolCallItem, UserItem
+from worker.items import AssistantItem, ContextItem, Item, OpaqueItem, ReasoningItem, ToolCallItem, UserItem
 from worker.models.base import Family
 from worker.records import Record
 
@@ -20,6 +21,10 @@ RECENT_FILES = 20
 
 KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
+
+
+CONTINUED: frozenset[e.LineageKind] = frozenset({"compacted_from", "rolled_over_from"})
+"""Segments that go on with the work of the one before; others begin anew somewhere."""
 
 
 @dataclass
@@ -34,6 +39,7 @@ class PodState:
     history: History
     run: str | None = None
     last_run: str | None = None
+    last_status: str = ""
     run_started: float = 0.0
     instructions: dict[str, str] = field(default_factory=dict[str, str])
     totals: Totals = Totals()
@@ -75,6 +81,7 @@ class PodState:
         history.windows.update(carry.windows)
         history.calibration = carry.calibration
         history.extend(start.items)
+        history.unanswered = first_unanswered(start.items)
         for item in start.pending_inputs:
             history.queue[item.id] = item
         state = cls(
@@ -95,6 +102,8 @@ class PodState:
             omitted_words=carry.omitted_words,
             schemas=start.blobs.get("schemas", ""),
         )
+        if start.lineage.kind_ in CONTINUED:
+            state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
             state.run, state.run_started = start.open_run.run, start.open_run.started
             state.last_run = state.run
@@ -121,6 +130,8 @@ class PodState:
             first_input=self.first_input,
             run_inputs=self.run_inputs,
             omitted_words=self.omitted_words,
+            last_run=self.last_run,
+            last_status=self.last_status,
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -175,6 +186,7 @@ class PodState:
                 self.approvals.pop(record.id, None)
             case e.RunStarted():
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
+                self.last_status = ""
                 self.instructions = dict(record.instructions)
                 self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
                 self.history.begin_run()
@@ -182,6 +194,7 @@ class PodState:
                 self.paused = record
             case e.RunEndedEntry():
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
+                self.last_status = record.status
             case _:
                 self._supervision(record)
 
@@ -213,7 +226,8 @@ class PodState:
             case w.ToolsChanged():
                 self.schemas = record.tools
             case e.ManifestChanged():
-                self.manifest = record.digest
+                # Another manifest may have mended what failed: the breaker lets one attempt through.
+                self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
             case e.Commanded():
                 self._known(record.id)
             case e.Verified():
@@ -264,7 +278,9 @@ class PodState:
             )
 
     def _spend(self, purpose: str, model: str, **figures: float) -> None:
-        total = {key: getattr(self.totals, key) + type(getattr(self.totals, key))(figures.get(key, 0)) for key in _SPENT}
+        total = {
+            key: getattr(self.totals, key) + type(getattr(self.totals, key))(figures.get(key, 0)) for key in _SPENT
+        }
         label = f"{purpose}:{model}"
         by = dict(self.totals.by)
         old = by.get(label, {})
@@ -294,11 +310,23 @@ class PodState:
     @property
     def unanswered(self) -> bool:
         """Whether something waits for the model: an open run, queued input, an admitted input without a reply, an open call."""
-        ended_badly = self.ended is not None and self.ended.status != "finished"
+        ended_badly = self.last_status not in {"", "finished"}
         return bool(self.run or self.history.queue or self.history.unresolved or ended_badly or self.history.unanswered)
 
 
 _SPENT = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "unpriced")
+
+
+def first_unanswered(items: Sequence[Item]) -> int:
+    """The place, counted from 1, of the first input behind the last reply in a segment's starting items; 0 for none."""
+    place = 0
+    for at in range(len(items), 0, -1):
+        item = items[at - 1]
+        if isinstance(item, UserItem):
+            place = at
+        elif isinstance(item, AssistantItem | ToolCallItem | ReasoningItem | OpaqueItem):
+            break
+    return place
 
 
 def seconds(at: str) -> float:

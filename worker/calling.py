@@ -172,6 +172,9 @@ class Caller:
         output = await self._capped(call, tool, output)
         item = self._result(call, tool, output, "error" if output.is_error else "ok")
         self.ledger.put(ToolResult(item=item, seconds=round(self.clock() - started, 4)))
+        if tool.effect != "read":
+            # An effect that is on record can't be doubled; a read that a power cut takes back is only made again.
+            self.ledger.begin_sync()
         return failed
 
     async def _after(self, ready: Ready, output: ToolOutput) -> tuple[ToolOutput, Failed | None]:

@@ -156,8 +156,7 @@ class Sender:
     async def send(self, emit: Emit) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
 
-        The sync of what the request rests on runs beside it. Cancelled, the connection is closed and nothing of the
-        reply is kept.
+        Cancelled, the connection is closed and nothing of the reply is kept.
         """
         last: ModelError | None = None
         for model in self.models:
@@ -192,7 +191,7 @@ class Sender:
         while True:
             attempt += 1
             try:
-                reply = await self._attempt(model, request, emit)
+                reply = await model.send(request, emit)
                 return Answered(reply, model, attempt, self.clock() - started, occupancy)
             except ModelError as e:
                 e.model = e.model or model.name
@@ -214,14 +213,8 @@ class Sender:
                     Retry(error=e.kind, message=e.message[:500], attempt=attempt, max_attempts=self.retry.max_attempts,
                           wait=round(wait, 3), model=model.name, status=e.status)
                 )  # fmt: skip
+                await self.ledger.sync()
                 await anyio.sleep(wait)
-
-    async def _attempt(self, model: Model, request: Request, emit: Emit) -> Reply:
-        """One try. What the request rests on becomes durable beside it; a reply counts only once that is done."""
-        self.ledger.begin_sync()
-        reply = await model.send(request, emit)
-        await self.ledger.sync()
-        return reply
 
     def _request(self, model: Model) -> Request:
         follower = self._followers.setdefault(model.name, Follower(Wire(model.encoder)))

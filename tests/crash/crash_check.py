@@ -38,7 +38,9 @@ class Left:
         acked = tuple(outside.acked())
         for segment, seq, label, offset in acked:
             line = entries.get((segment, offset))
-            assert line is not None and (line.seq, line.id) == (seq, label), f"the acknowledged entry {seq} is lost: {line}"
+            assert line is not None and (line.seq, line.id) == (seq, label), (
+                f"the acknowledged entry {seq} is lost: {line}"
+            )
         return cls(found, acked)
 
     def kept(self, outside: Outside) -> None:
@@ -93,9 +95,13 @@ def check_records(records: list[Record]) -> None:
     for result in of(w.ToolResult):
         item = result.item  # type: ignore[attr-defined]
         unknown = "unknown" in item.summary and item.status == "interrupted"
-        assert item.status != "interrupted" or unknown == (item.call_id in started), f"{item.summary}: started {started}"
+        assert item.status != "interrupted" or unknown == (item.call_id in started), (
+            f"{item.summary}: started {started}"
+        )
     begun = [r.compaction for r in of(e.CompactionStarted)]  # type: ignore[attr-defined]
-    over = [r.compaction for kind in (e.CompactionCompleted, e.CompactionFailed, e.CompactionInterrupted) for r in of(kind)]  # type: ignore[attr-defined]
+    over = [
+        r.compaction for kind in (e.CompactionCompleted, e.CompactionFailed, e.CompactionInterrupted) for r in of(kind)
+    ]  # type: ignore[attr-defined]
     assert Counter(begun) == Counter(over), f"compactions begun {begun}, over {over}"
     generations = [r.generation for r in of(e.Lease)]  # type: ignore[attr-defined]
     assert generations == sorted(generations), generations
@@ -108,7 +114,9 @@ def check_figures(outside: Outside, records: list[Record]) -> None:
     counters, totals = state.history.counters, state.totals
     replies = [r for r in records if isinstance(r, w.ReplyRecord)]
     worker = sum(
-        int(r.figures.get("requests", 0) or 0) for r in records if isinstance(r, e.CompactionRung) and r.state in {"done", "failed"}
+        int(r.figures.get("requests", 0) or 0)
+        for r in records
+        if isinstance(r, e.CompactionRung) and r.state in {"done", "failed"}
     )
     segments = sum(isinstance(r, e.SegmentStarted) for r in records)
     done = sum(isinstance(r, e.CompactionCompleted) for r in records)

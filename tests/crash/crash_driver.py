@@ -145,7 +145,9 @@ def killed(root: Path, point: dict[str, Any]) -> int:
     kills = 0
     while kills < point["kills"]:
         delay = rng.uniform(0.0, point["within"])
-        code = in_child(root.with_suffix(".errors"), lambda: run(Outside(root), point["backend"], point["source"]), delay)
+        code = in_child(
+            root.with_suffix(".errors"), lambda: run(Outside(root), point["backend"], point["source"]), delay
+        )
         assert code in {0, -signal.SIGKILL}, code
         if code:
             kills += 1

@@ -29,7 +29,14 @@ from pod.log.inbox import Command, post
 from pod.log.lines import Line
 from worker.errors import BadRequest
 from worker.items import (
-    AssistantItem, ContextItem, Item, OrderItem, ToolCallItem, ToolOutput, ToolResultItem, UserItem,
+    AssistantItem,
+    ContextItem,
+    Item,
+    OrderItem,
+    ToolCallItem,
+    ToolOutput,
+    ToolResultItem,
+    UserItem,
     make_call,
 )
 from worker.models.base import Capabilities, Emit, Reply, Request
@@ -43,7 +50,21 @@ STEER = "One more thing: record zulu too, before you report."
 EFFECTS = ("echo", "india", "juliett", "zulu")
 """What has an effect outside, each exactly once in the end."""
 
-READS = ("alpha", "bravo", "charlie", "delta", "golf", "hotel", "kilo", "lima", "mike", "oscar", "papa", "quebec", "romeo")
+READS = (
+    "alpha",
+    "bravo",
+    "charlie",
+    "delta",
+    "golf",
+    "hotel",
+    "kilo",
+    "lima",
+    "mike",
+    "oscar",
+    "papa",
+    "quebec",
+    "romeo",
+)
 STEPS: tuple[tuple[str, ...], ...] = (
     ("alpha",), ("bravo", "charlie", "delta"), ("echo",), ("steer",), ("pin",), ("golf",), ("lima",), ("mike",), ("hotel",),
     ("india", "juliett", "kilo"), ("oscar",), ("papa",), ("quebec",), ("romeo",), ("zulu",),
@@ -168,7 +189,9 @@ TOOLS: tuple[Tool, ...] = (read, study, record, look, steer)
 
 # -- models --------------------------------------------------------------------------------------------------------
 
-_CAPABILITIES = Capabilities(window=60_000, window_source="table", max_output=2_000, max_output_source="table", family="o200k")
+_CAPABILITIES = Capabilities(
+    window=60_000, window_source="table", max_output=2_000, max_output_source="table", family="o200k"
+)
 
 
 class Checked(FunctionModel):
@@ -200,7 +223,9 @@ def check_words(items: Any) -> None:
     words = said(items)
     assert words.count(TASK) == 1, f"the task stands in a request {words.count(TASK)} times"
     due = any(receipt("steer") in text_of(item) for item in items)
-    assert words.count(STEER) <= 1 and (STEER in words or not due), f"the message that was sent: {words.count(STEER)} times"
+    assert words.count(STEER) <= 1 and (STEER in words or not due), (
+        f"the message that was sent: {words.count(STEER)} times"
+    )
 
 
 def receipts(items: Any) -> dict[str, str]:
@@ -212,7 +237,9 @@ def decide(request: Request) -> Reply:
     """The next reply of the agent, from the request alone."""
     items = request.items
     last_lead_in = _last(items, lambda i: isinstance(i, ContextItem) and i.kind == "lead_in")
-    searched = _last(items, lambda i: isinstance(i, ToolResultItem) and i.name == "session_history" and i.status == "ok")
+    searched = _last(
+        items, lambda i: isinstance(i, ToolResultItem) and i.name == "session_history" and i.status == "ok"
+    )
     if last_lead_in > searched:
         return make_reply(call_of("session_history", {"action": "search", "query": "receipt-", "limit": 25}))
     texts = [text_of(item) for item in items if isinstance(item, ToolResultItem | ContextItem)]
@@ -226,7 +253,9 @@ def decide(request: Request) -> Reply:
             known = f" Known: {' '.join(sorted(seen.values()))}." if 0 <= searched == len(items) - 1 else ""
             return make_reply(AssistantItem(text=f"Next: {', '.join(step)}.{known}"), *calls)
     if not any(re.search(r"tasks: .*2 done|\[done\] t2|t2 \[done\]", text) for text in texts):
-        return make_reply(call_of("tasks", {"update": [{"id": "t1", "status": "done"}, {"id": "t2", "status": "done"}]}))
+        return make_reply(
+            call_of("tasks", {"update": [{"id": "t1", "status": "done"}, {"id": "t2", "status": "done"}]})
+        )
     pinned = [i for i in items if isinstance(i, ContextItem) and i.kind == "pin" and receipt("echo") in i.text]
     if len(pinned) != 1 or STEER not in said(items):
         return make_reply(AssistantItem(text=f"lost: {len(pinned)} pins, words {said(items)}"))
@@ -250,7 +279,9 @@ def _call(name: str, items: Any) -> ToolCallItem | None:
         unknown = _last(items, lambda i: _unknown(i, name, items))
         absent = _last(items, lambda i: isinstance(i, ToolResultItem) and f"absent-{name}" in i.text())
         return call_of("look" if unknown > absent else "record", {"name": name})
-    return call_of("study" if name in {"lima", "mike", "hotel", "oscar", "papa", "quebec", "romeo"} else "read", {"name": name})
+    return call_of(
+        "study" if name in {"lima", "mike", "hotel", "oscar", "papa", "quebec", "romeo"} else "read", {"name": name}
+    )
 
 
 def _unknown(item: Item, name: str, items: Any) -> bool:

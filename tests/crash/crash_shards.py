@@ -33,7 +33,9 @@ def workplace(tmp_path: Path) -> Iterator[Path]:
 def python(*arguments: object, **more: Any) -> subprocess.Popen[str]:
     """A process of its own, with the project and these helpers to import."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore"}
-    return subprocess.Popen([sys.executable, *(str(a) for a in arguments)], cwd=ROOT, env=environment, text=True, **more)
+    return subprocess.Popen(
+        [sys.executable, *(str(a) for a in arguments)], cwd=ROOT, env=environment, text=True, **more
+    )
 
 
 def drive(points: Sequence[dict[str, Any]], tmp_path: Path, *, limit: float = 300.0) -> list[dict[str, Any]]:
@@ -46,7 +48,11 @@ def drive(points: Sequence[dict[str, Any]], tmp_path: Path, *, limit: float = 30
             own = folder / f"shard{number}"
             own.mkdir()
             (own / "points").write_text("\n".join(json.dumps(point) for point in points[number::SHARDS]))
-            with (own / "points").open() as given, (own / "answers").open("w") as out, (own / "errors").open("w") as errors:
+            with (
+                (own / "points").open() as given,
+                (own / "answers").open("w") as out,
+                (own / "errors").open("w") as errors,
+            ):
                 shards.append(python(driver, own, stdin=given, stdout=out, stderr=errors))
         try:
             for number, shard in enumerate(shards):

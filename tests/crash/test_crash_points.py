@@ -26,7 +26,9 @@ def place(log: list[str], name: str, number: int = 1) -> int:
 def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everything_once(tmp_path: Path) -> None:
     """B063, B074, B078: before and after each write, sync, rename and start of a tool, and in the middle of each write."""
     points: list[dict[str, Any]] = []
-    for parity, (when, variant, log) in enumerate(zip(("before", "after"), VARIANTS, operations(tmp_path), strict=True)):
+    for parity, (when, variant, log) in enumerate(
+        zip(("before", "after"), VARIANTS, operations(tmp_path), strict=True)
+    ):
         for at, name in enumerate(log, 1):
             points.append({"at": at, "when": when, **variant})
             if name == "write" and at % 2 == parity:

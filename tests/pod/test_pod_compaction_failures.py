@@ -127,6 +127,20 @@ async def test_the_circuit_breaker_opens_after_three_failures_survives_a_restart
     assert len(rig.segments()) == 2
 
 
+async def test_a_changed_manifest_lets_an_open_breaker_try_once_more(rig: Rig) -> None:
+    made = manifest(compaction=compacting(None))
+    worker = broken()
+    async with rig.open(Agent(caller(4)), made, tools=[Counted(1_500).tool], compact_model=worker) as pod:
+        await pod.run("go")
+        pod.running.session.put(e.Breaker(failures=3, open_until=9e9))
+        await pod.running.compact("threshold")
+        assert not worker.requests
+        pod.running.session.put(e.ManifestChanged(digest="other"))
+        await pod.running.compact("threshold")
+        assert len(worker.requests) == 1 and pod.state.breaker.failures == 4
+        assert pod.state.breaker.open_until is not None, "one more failure opens it again"
+
+
 async def test_an_open_breaker_leaves_the_rungs_without_a_model_and_a_compaction_by_hand(rig: Rig) -> None:
     """A mandatory compaction rolls over meanwhile; asked for by hand, the compact worker is tried all the same."""
     made = manifest(compaction=compacting(8_000))
@@ -408,6 +422,20 @@ async def test_a_worker_without_a_summary_is_nudged_once_and_plain_text_is_never
     assert len(worker.requests) == 2 and "no valid summary yet" in texts(worker.requests[1])
     assert [e_.stage for e_ in seen if e_.type == "compaction.progress"].count("compaction.nudge") == 1
     assert len(rig.segments()) == 1
+
+
+async def test_a_worker_that_marks_nothing_though_files_were_touched_is_nudged_once(rig: Rig) -> None:
+    """The second nudge of the seed: only where the pod knows of touched files; the compaction completes all the same."""
+    rig.file("a.txt", "alpha\n")
+    for name, path in (("touched", "a.txt"), ("untouched", "nowhere.txt")):
+        worker = summariser()
+        agent = Agent(lambda r, n, path=path: call("read_file", path=path) if n == 1 else call("fetch", n=n) if n <= 6 else say("done"))
+        made = manifest(tools={"enable": ["read_file"]}, compaction=compacting(None))
+        async with rig.open(agent, made, name, tools=[Counted(1_500).tool], compact_model=worker) as pod:
+            await pod.run("go")
+            assert await pod.compact()
+        nudges = sum("none is marked" in texts(r) for r in worker.requests[-1:])
+        assert nudges == (1 if name == "touched" else 0)
 
 
 async def test_the_summary_is_validated_before_the_commit(rig: Rig) -> None:

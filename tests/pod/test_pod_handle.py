@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,7 @@ from pod import bus as bus_module
 from pod.log import entries as e
 from worker.errors import ProviderDown
 from worker.interceptor import CONTINUE, Append, CallContext, Decision, Interceptor, RequestContext, Yield
-from worker.items import ContextItem, ToolOutput
+from worker.items import ContextItem, ToolOutput, UserItem
 from worker.models.base import Price, Request, Usage
 from worker.records import Input, ToolResult, Warned
 from worker.testing import call, calls, fail, hang, reply, say
@@ -50,7 +51,7 @@ async def test_the_log_tells_the_same_events_again(rig: Rig) -> None:
     made = manifest(compaction=compacting(8_000))
     async with rig.open(Agent(caller(9)), made, tools=[Counted(1_500).tool], compact_model=summariser()) as pod:
         async with pod.start("go") as run:
-            live = [event async for event in run if event.type not in bus_module._PASSING]
+            live = [event async for event in run if event.type not in bus_module.PASSING]
         told = [event async for event in pod.events()]
         assert told[-len(live) :] == live or [e for e in told if e.seq >= live[0].seq] == live
         middle = live[len(live) // 2].seq
@@ -153,10 +154,23 @@ async def test_a_slow_reader_never_blocks_the_run_and_misses_nothing_durable(rig
     async with rig.open(Agent(caller(40)), tools=[Counted(10).tool]) as pod, pod.start("go") as run:
         assert (await run.wait()).text == "done"
         seen = [event async for event in run]
-        durable = [event.seq for event in seen if event.type not in bus_module._PASSING]
+        durable = [event.seq for event in seen if event.type not in bus_module.PASSING]
         first = durable[0]
         told = [event.seq async for event in pod.events() if event.seq >= first]
     assert durable == told and len(durable) > 120
+
+
+async def test_a_reader_that_lags_while_the_run_goes_on_gets_each_durable_event_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bus_module, "BUFFER", 4)
+    async with rig.open(Agent(caller(30)), tools=[Counted(10).tool]) as pod, pod.start("go") as run:
+        durable: list[int] = []
+        async for event in run:
+            if event.type not in bus_module.PASSING:
+                durable.append(event.seq)
+            for _ in range(25):
+                await anyio.lowlevel.checkpoint()
+        told = [event.seq async for event in pod.events() if event.seq >= durable[0]]
+    assert durable == told and len(set(durable)) == len(durable)
 
 
 async def test_wait_can_be_cancelled_and_the_run_goes_on(rig: Rig) -> None:
@@ -299,22 +313,20 @@ async def test_a_limit_ends_the_run_resumable_with_its_figures(rig: Rig, section
 async def test_wall_time_counts_from_the_runs_start_through_a_restart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     import time
 
-    agent = Agent(lambda r, n: hang() if n == 2 else call("fetch", n=n))
     made = manifest(limits={"max_wall_seconds": 1_000})
-    async with rig.open(agent, made, tools=[Counted(10).tool]) as pod:
-        async with pod.start("go") as run:
-            await until(lambda: len(agent.requests) == 2)
-            pod.running.sender_waits = False
-            pod._group.cancel_scope.cancel()
-    assert run
+    async with rig.open(Agent(caller(0)), made) as pod:
+        session = pod.running.session
+        session.put(Input(item=UserItem(text="go")))
+        session.put(e.RunStarted(run="r1"))
     real = time.time
-    monkeypatch.setattr("time.time", lambda: real() + 2_000)
-    agent.play = lambda r, n: say("done")
-    async with rig.open(agent, made, tools=[Counted(10).tool]) as pod:
-        if pod.state.run is None:
-            pytest.skip("the run was closed at the cancel; a new one begins")
-        result = await pod.resume()
-    assert result.status == "limit" and result.error_kind == "max_wall_seconds"
+    for later, status in ((500, "finished"), (2_000, "limit")):
+        monkeypatch.setattr("time.time", lambda later=later: real() + later)
+        copy = rig.folder().home.parent / f"home{later}"
+        shutil.copytree(rig.home, copy)
+        async with Pod.open(made, name="p", home=copy, cwd=rig.cwd, model=Agent(caller(0))) as pod:
+            result = await pod.resume()
+        assert result.status == status
+    assert result.error_kind == "max_wall_seconds"
 
 
 async def test_counters_go_on_through_segments_and_begin_anew_with_each_run(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""What the tests of a worker share: a journal that shows what is durable, tools that leave a trace, interceptors by function."""
+"""What the tests of a worker share: a journal that shows what is durable, tools that count, simple interceptors."""
 
 from __future__ import annotations
 

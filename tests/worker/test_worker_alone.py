@@ -12,7 +12,15 @@ import pytest
 
 import worker
 from worker import (
-    ConfigError, Finished, Interceptor, MemoryJournal, Paused, Record, ToolContext, make_worker, tool,
+    ConfigError,
+    Finished,
+    Interceptor,
+    MemoryJournal,
+    Paused,
+    Record,
+    ToolContext,
+    make_worker,
+    tool,
 )  # fmt: skip
 from worker.history import History
 from worker.interceptor import ALLOW, Pause

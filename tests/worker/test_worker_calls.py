@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 from pydantic import BaseModel
-from tests.worker.loop_rig import TAG, Counter, journal_of, put_user, results, worker_of
 
+from tests.worker.loop_rig import TAG, Counter, journal_of, put_user, results, worker_of
 from worker.calling import CONCURRENT_READS
 from worker.interceptor import ALLOW, Answer, Deny, Interceptor, Pause, Stop
 from worker.items import ToolCallItem, ToolOutput, ToolResultItem, make_call
@@ -32,7 +32,7 @@ async def one(step: Step, tools: list[Tool], **more: Any) -> tuple[ToolResultIte
     return result, model
 
 
-# -- calls that cannot run ------------------------------------------------------------------------------------------------
+# -- calls that cannot run ------------------------------------------------------------------------------------------
 
 
 async def test_a_call_of_an_unknown_tool_is_answered_with_the_nearest_and_all_names() -> None:
@@ -120,7 +120,7 @@ async def test_a_call_that_cannot_run_does_not_stop_its_siblings_and_results_kee
     assert {r.ran for r in journal_of(worker).of(ToolResult) if r.item.status == "error"} == {False}
 
 
-# -- tools that fail --------------------------------------------------------------------------------------------------
+# -- tools that fail ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("effect", ["read", "write"])
@@ -256,7 +256,7 @@ async def test_a_large_output_is_cut_with_a_mark_and_so_is_an_answer_by_an_inter
     assert act.runs == 1
 
 
-# -- call ids -----------------------------------------------------------------------------------------------------------
+# -- call ids -------------------------------------------------------------------------------------------------------
 
 
 async def test_call_ids_that_repeat_in_one_reply_and_across_replies_are_made_unique() -> None:
@@ -274,7 +274,7 @@ async def test_call_ids_that_repeat_in_one_reply_and_across_replies_are_made_uni
     assert [r.summary for r in results(worker)] == ["did 1", "did 2", "did 3"]
 
 
-# -- permission ---------------------------------------------------------------------------------------------------------
+# -- permission -----------------------------------------------------------------------------------------------------
 
 
 class Judge(Interceptor):
@@ -385,7 +385,7 @@ async def test_after_tool_may_replace_an_output() -> None:
     assert result.summary == "the password is ***"
 
 
-# -- side by side ---------------------------------------------------------------------------------------------------------
+# -- side by side ---------------------------------------------------------------------------------------------------
 
 
 async def test_reads_run_side_by_side_up_to_their_bound() -> None:
@@ -443,7 +443,7 @@ async def test_a_tool_is_lent_its_call_its_folder_and_what_the_embedder_gave(tmp
     assert result.summary == "show True value lent call_"
 
 
-# -- cancellation -------------------------------------------------------------------------------------------------------
+# -- cancellation ---------------------------------------------------------------------------------------------------
 
 
 async def test_cancelled_while_a_tool_runs_the_call_stays_open_and_started() -> None:

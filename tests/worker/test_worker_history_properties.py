@@ -8,18 +8,34 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.worker.loop_rig import Journal
 
+from tests.worker.loop_rig import Journal
 from worker.history import History, says_something
 from worker.items import (
-    AssistantItem, ContextItem, ReasoningItem, ToolCallItem, ToolResultItem, UserItem, make_call,
+    AssistantItem,
+    ContextItem,
+    ReasoningItem,
+    ToolCallItem,
+    ToolResultItem,
+    UserItem,
+    make_call,
 )  # fmt: skip
 from worker.ledger import Ledger
 from worker.models.base import Usage
 from worker.models.wire import Wire
 from worker.records import (
-    Admitted, ContextAdded, Edited, Input, Pruned, ReplyRecord, Retry, ToolResult, ToolsChanged, ToolStarted,
-    WindowLearned, Withdrawn,
+    Admitted,
+    ContextAdded,
+    Edited,
+    Input,
+    Pruned,
+    ReplyRecord,
+    Retry,
+    ToolResult,
+    ToolsChanged,
+    ToolStarted,
+    WindowLearned,
+    Withdrawn,
 )  # fmt: skip
 from worker.sending import Follower
 from worker.testing import PlainEncoder, check_items, encode_items

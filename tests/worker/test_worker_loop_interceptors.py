@@ -6,14 +6,30 @@ import logging
 from typing import Any
 
 import pytest
-from tests.worker.loop_rig import (
-    TAG, Before, Counter, journal_of, put_user, replies, results, worker_of,
-)  # fmt: skip
 
+from tests.worker.loop_rig import (
+    TAG,
+    Before,
+    Counter,
+    journal_of,
+    put_user,
+    replies,
+    results,
+    worker_of,
+)  # fmt: skip
 from worker.errors import Overloaded
 from worker.history import History
 from worker.interceptor import (
-    CONTINUE, Append, Decision, Edit, Interceptor, Note, RequestContext, Stop, Yield, overrides,
+    CONTINUE,
+    Append,
+    Decision,
+    Edit,
+    Interceptor,
+    Note,
+    RequestContext,
+    Stop,
+    Yield,
+    overrides,
 )  # fmt: skip
 from worker.items import ContextItem, OrderItem, ToolOutput, ToolResultItem, UserItem
 from worker.records import Admitted, ContextAdded, Edited, Record, Retry, Warned
@@ -28,7 +44,7 @@ def notice(text: str) -> ContextItem:
     return ContextItem(kind="notice", text=text)
 
 
-# -- decisions --------------------------------------------------------------------------------------------------------
+# -- decisions ------------------------------------------------------------------------------------------------------
 
 
 async def test_interceptors_are_asked_in_order() -> None:
@@ -193,7 +209,7 @@ async def test_an_order_is_appended_as_one_and_results_cannot_carry_its_tag() ->
     assert model.requests[1].messages.count(TAG.encode()) == 1
 
 
-# -- one that raises ----------------------------------------------------------------------------------------------------
+# -- one that raises ------------------------------------------------------------------------------------------------
 
 
 class Raises(Interceptor):
@@ -377,7 +393,7 @@ async def test_a_display_that_raises_is_logged_and_the_run_is_unaffected(caplog:
     assert len(caplog.records) == 2
 
 
-# -- after an error -----------------------------------------------------------------------------------------------------
+# -- after an error -------------------------------------------------------------------------------------------------
 
 
 async def test_a_yield_or_stop_after_an_error_replaces_the_failure() -> None:

@@ -6,12 +6,20 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.worker.loop_rig import (
-    Before, Counter, Journal, StoreFault, journal_of, put_user, replies, results, worker_of,
-)  # fmt: skip
 
+from tests.worker.loop_rig import (
+    Before,
+    Counter,
+    Journal,
+    StoreFault,
+    journal_of,
+    put_user,
+    replies,
+    results,
+    worker_of,
+)  # fmt: skip
 from worker.interceptor import Deny, Interceptor, Yield
-from worker.items import AssistantItem, UserItem
+from worker.items import AssistantItem, UserItem, make_call
 from worker.records import Admitted, Input, Record, ReplyRecord, ToolResult, ToolStarted
 from worker.results import Finished, Yielded
 from worker.testing import FunctionModel, ScriptedModel, call, make_reply, reply, say
@@ -20,7 +28,7 @@ from worker.tools import tool
 pytestmark = pytest.mark.anyio
 
 
-# -- a reply and its calls --------------------------------------------------------------------------------------------
+# -- a reply and its calls ------------------------------------------------------------------------------------------
 
 
 async def test_a_reply_and_the_start_of_its_call_are_durable_before_the_tool_runs() -> None:
@@ -71,7 +79,7 @@ async def test_a_call_whose_reply_cannot_be_made_durable_is_not_executed() -> No
     act = Counter()
     model = ScriptedModel([call("act", n=1)])
     with pytest.raises(StoreFault):
-        await worker_of(model, [act.tool], journal=Journal(fail_sync=2)).ask("go")
+        await worker_of(model, [act.tool], journal=Journal(fail_sync=1)).ask("go")
     assert act.runs == 0
 
 
@@ -86,10 +94,12 @@ async def test_a_call_whose_start_cannot_be_written_is_not_executed() -> None:
 
 
 async def test_the_stores_error_in_a_group_of_reads_comes_out_as_itself() -> None:
-    look = Counter("look", policy={"effect": "read"})
-    model = ScriptedModel([reply(call("look", n=1), call("look", n=2))])
+    """And no call behind the group runs."""
+    look, act = Counter("look", policy={"effect": "read"}), Counter()
+    model = ScriptedModel([reply(call("look", n=1), call("look", n=2), call("act", n=3))])
     with pytest.raises(StoreFault):
-        await worker_of(model, [look.tool], journal=Journal(fail_write=ToolResult)).ask("go")
+        await worker_of(model, [look.tool, act.tool], journal=Journal(fail_write=ToolResult)).ask("go")
+    assert act.runs == 0
 
 
 async def test_each_tool_result_is_one_entry_and_ends_where_its_tool_ended() -> None:
@@ -123,28 +133,30 @@ async def test_no_result_is_in_the_view_while_a_sibling_is_open() -> None:
     assert len(results(worker)) == 2
 
 
-# -- the sync beside the request ----------------------------------------------------------------------------------------
+# -- when things become durable -------------------------------------------------------------------------------------
 
 
-async def test_the_sync_of_what_a_request_rests_on_overlaps_the_model_call() -> None:
+async def test_the_sync_of_an_effects_result_begins_as_it_ends_and_overlaps_the_model_call() -> None:
     journal = Journal()
 
-    def answer(_: Any) -> Any:
+    @tool(effect="write")
+    async def act() -> str:
+        journal.trace.append("ran")
+        return "done"
+
+    def answer(request: Any) -> Any:
         journal.trace.append("sent")
-        return make_reply(AssistantItem(text="hi"))
+        done = any(item.type == "tool_result" for item in request.items)
+        return make_reply(AssistantItem(text="hi") if done else make_call("c1", "act", "{}"))
 
-    await worker_of(FunctionModel("offline:f", answer), journal=journal).ask("go")
-    assert journal.trace[:3] == ["begin_sync", "sent", "sync"]
+    await worker_of(FunctionModel("offline:f", answer), [act], journal=journal).ask("go")
+    assert journal.trace == ["sent", "sync", "ran", "begin_sync", "sent", "sync"]
 
 
-async def test_a_sync_that_fails_beside_a_request_fails_the_run_and_drops_the_reply() -> None:
-    journal = Journal(fail_sync=1)
-    model = ScriptedModel([say("hi")])
-    worker = worker_of(model, journal=journal)
+async def test_a_sync_that_fails_at_the_end_of_a_run_fails_it() -> None:
+    worker = worker_of(ScriptedModel([say("hi")]), journal=Journal(fail_sync=1))
     with pytest.raises(StoreFault):
         await worker.ask("go")
-    assert journal.of(ReplyRecord) == []
-    assert [item.type for item in worker.history.view] == ["user"]
 
 
 async def test_what_ask_returns_is_durable() -> None:
@@ -167,7 +179,7 @@ async def test_an_end_by_a_decision_about_calls_is_durable_when_it_returns() -> 
     assert journal_of(worker).unsynced == []
 
 
-# -- admission --------------------------------------------------------------------------------------------------------
+# -- admission ------------------------------------------------------------------------------------------------------
 
 
 async def test_queued_input_takes_its_place_once_and_byte_for_byte() -> None:
@@ -250,7 +262,20 @@ async def test_a_yield_leaves_the_loop_between_two_requests_and_the_run_goes_on_
     assert len(journal_of(worker).of(Input)) == 1
 
 
-# -- what a reply's record holds ------------------------------------------------------------------------------------------
+async def test_intake_is_asked_once_more_before_a_good_end() -> None:
+    """B027: what lies outside when the last reply is complete is still taken in."""
+    with ScriptedModel([say("done"), say("also done")]) as model:
+        worker = worker_of(model)
+
+        async def intake() -> None:
+            if replies(worker) and len(journal_of(worker).of(Input)) == 1:
+                put_user(worker, "late")
+
+        worker.intake = intake
+        assert await worker.ask("go") == Finished("also done")
+
+
+# -- what a reply's record holds ------------------------------------------------------------------------------------
 
 
 async def test_a_reply_is_one_entry_with_its_items_figures_and_the_estimate_made_before_it() -> None:
@@ -280,10 +305,10 @@ async def test_a_tool_can_not_change_the_arguments_on_record() -> None:
     @tool
     def grab(values: list[int]) -> str:
         """Takes a list."""
-        values.append(99)
+        values.append(987654321)
         return "taken"
 
     with ScriptedModel([call("grab", values=[1]), say("ok")]) as model:
         worker = worker_of(model, [grab])
         await worker.ask("go")
-    assert b"99" not in model.requests[1].messages
+    assert b"987654321" not in model.requests[1].messages

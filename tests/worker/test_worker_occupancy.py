@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.worker.loop_rig import Before, Counter, YieldAt, put_user, results, window, worker_of
 
+from tests.worker.loop_rig import Before, Counter, YieldAt, put_user, results, window, worker_of
 from worker.errors import ContextOverflow
 from worker.estimate import IMAGE_TOKENS, estimate_item, estimate_items
 from worker.history import History
 from worker.interceptor import CONTINUE, Edit
 from worker.items import (
-    AssistantItem, ContextItem, Image, OpaqueItem, ReasoningItem, ToolOutput, ToolResultItem, UserItem,
+    AssistantItem,
+    ContextItem,
+    Image,
+    OpaqueItem,
+    ReasoningItem,
+    ToolOutput,
+    ToolResultItem,
+    UserItem,
 )  # fmt: skip
 from worker.models.base import Usage
 from worker.occupancy import Baseline, Calibration, Occupancy
@@ -44,7 +51,7 @@ def users(*items: UserItem) -> list[Any]:
     return [*(Input(item=i) for i in items), Admitted(ids=tuple(i.id for i in items))]
 
 
-# -- the number -----------------------------------------------------------------------------------------------------------
+# -- the number -----------------------------------------------------------------------------------------------------
 
 
 def test_without_a_report_everything_is_estimated_with_the_heuristic_factor() -> None:
@@ -171,7 +178,7 @@ def test_only_strictly_above_the_ceiling_does_not_fit() -> None:
     assert occupancy.margin == 10
 
 
-# -- images and opaque items ----------------------------------------------------------------------------------------------
+# -- images and opaque items ----------------------------------------------------------------------------------------
 
 
 def test_an_image_costs_tokens_whatever_the_length_of_its_data() -> None:
@@ -192,9 +199,9 @@ async def test_images_that_cost_more_than_assumed_are_corrected_by_the_first_rep
         sent.append(count)
         if count > 64_000:
             raise ContextOverflow("too long", limit=64_000)
-        step = call("act", n=len(sent))
-        return make_reply(*(i.model_copy(update={"id": f"i{len(sent)}", "call_id": f"c{len(sent)}"}) for i in step.items),
-                          usage=Usage(input_tokens=count, output_tokens=10))  # fmt: skip
+        (made,) = call("act", n=len(sent)).items
+        item = made.model_copy(update={"id": f"i{len(sent)}", "call_id": f"c{len(sent)}"})
+        return make_reply(item, usage=Usage(input_tokens=count, output_tokens=10))
 
     model = FunctionModel("offline:f", answer, capabilities=window(64_000, output=4_000), enforce_window=False)
     worker = worker_of(model, [act.tool], [YieldAt(54_000)])
@@ -229,7 +236,7 @@ async def test_opaque_items_that_reports_leave_out_are_counted_from_their_size()
     assert 150_000 <= max(real) <= 200_000
 
 
-# -- edits ----------------------------------------------------------------------------------------------------------------
+# -- edits ----------------------------------------------------------------------------------------------------------
 
 
 def test_an_edit_lowers_the_number_at_once_and_says_so() -> None:
@@ -290,7 +297,7 @@ async def test_an_edit_in_a_run_is_in_the_number_of_the_very_next_request() -> N
     assert seen[1].tokens == worker.ledger.journal.records[-1].estimate  # type: ignore[attr-defined]
 
 
-# -- calibration ------------------------------------------------------------------------------------------------------------
+# -- calibration ----------------------------------------------------------------------------------------------------
 
 
 BASE = Baseline(model=M, reported=1_000, echoed=0, covers=1, newer=1)
@@ -330,7 +337,7 @@ def test_calibration_stays_in_its_bounds_whatever_is_reported(pairs: list[tuple[
         assert 0.7 <= calibration.factor(M) <= 2.5
 
 
-# -- switching to a smaller window ------------------------------------------------------------------------------------------
+# -- switching to a smaller window ----------------------------------------------------------------------------------
 
 
 async def test_a_session_that_grew_under_a_large_model_sends_nothing_too_large_to_a_smaller_one() -> None:

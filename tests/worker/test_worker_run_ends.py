@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.worker.loop_rig import Before, Counter, journal_of, put_user, replies, results, worker_of
 
+from tests.worker.loop_rig import Before, Counter, journal_of, put_user, replies, results, worker_of
 from worker.errors import AuthFailed, BadRequest, Refused
 from worker.interceptor import Append
 from worker.items import AssistantItem, ContextItem, OpaqueItem, ReasoningItem
@@ -41,7 +41,7 @@ async def test_a_text_without_a_finish_reason_is_accepted() -> None:
     assert replies(worker)[0].stop == "unknown"
 
 
-# -- empty replies ------------------------------------------------------------------------------------------------------
+# -- empty replies --------------------------------------------------------------------------------------------------
 
 
 async def test_an_empty_end_after_a_tool_is_legal_flagged_and_leaves_a_valid_history() -> None:
@@ -126,7 +126,7 @@ async def test_blank_text_beside_a_call_is_not_sent_back() -> None:
     assert len(replies(worker)[0].items) == 2, "the log keeps the reply as it came"
 
 
-# -- cut, refused, paused -------------------------------------------------------------------------------------------------
+# -- cut, refused, paused -------------------------------------------------------------------------------------------
 
 
 async def test_a_reply_cut_at_the_output_limit_is_a_failure_that_keeps_its_text() -> None:
@@ -198,7 +198,7 @@ async def test_what_a_paused_turn_sent_goes_back_whole() -> None:
     assert seen[1] == ["user", "reasoning"]
 
 
-# -- errors ---------------------------------------------------------------------------------------------------------------
+# -- errors ---------------------------------------------------------------------------------------------------------
 
 
 async def test_an_error_of_the_model_is_a_failure_with_its_kind_status_code_and_request() -> None:

@@ -7,12 +7,23 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.worker.loop_rig import Counter, Journal, journal_of, put_user, replies, window, worker_of
 
+from tests.worker.loop_rig import Counter, Journal, journal_of, put_user, replies, window, worker_of
 from worker.budget import budget_of
 from worker.errors import (
-    AuthFailed, BadRequest, ContextOverflow, InvalidHistory, ModelError, ModelNotFound, Overloaded, ProviderDown,
-    QuotaExhausted, RateLimited, StreamBroken, StreamStalled, TooLargeForTier,
+    AuthFailed,
+    BadRequest,
+    ContextOverflow,
+    InvalidHistory,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    ProviderDown,
+    QuotaExhausted,
+    RateLimited,
+    StreamBroken,
+    StreamStalled,
+    TooLargeForTier,
 )  # fmt: skip
 from worker.interceptor import Interceptor, Yield
 from worker.items import AssistantItem, UserItem
@@ -27,7 +38,7 @@ pytestmark = pytest.mark.anyio
 LONG = "word " * 12_000
 
 
-# -- retries ------------------------------------------------------------------------------------------------------------
+# -- retries --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [RateLimited, Overloaded, ProviderDown, StreamBroken, StreamStalled])
@@ -109,7 +120,7 @@ async def test_a_sync_that_fails_before_a_retry_is_not_hidden_by_it() -> None:
     assert journal.of(ReplyRecord) == []
 
 
-# -- the policy, pure -----------------------------------------------------------------------------------------------------
+# -- the policy, pure -----------------------------------------------------------------------------------------------
 
 
 def test_waits_grow_with_full_jitter_up_to_their_cap() -> None:
@@ -148,7 +159,7 @@ def test_a_wait_never_passes_any_bound(attempt: int, waited: float, chance: floa
     assert policy.wait(BadRequest("x"), attempt, waited) is None
 
 
-# -- fallback models ------------------------------------------------------------------------------------------------------
+# -- fallback models ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [Overloaded, QuotaExhausted, AuthFailed, ModelNotFound])
@@ -223,7 +234,7 @@ async def test_the_first_model_is_asked_first_again_at_the_next_request() -> Non
         assert await worker_of([first, second], [act.tool]).ask("go") == Finished("back")
 
 
-# -- the ceiling ----------------------------------------------------------------------------------------------------------
+# -- the ceiling ----------------------------------------------------------------------------------------------------
 
 
 async def test_a_request_at_the_ceiling_is_sent_and_one_token_above_it_is_not() -> None:
@@ -276,8 +287,9 @@ def test_no_request_above_its_ceiling_reaches_any_model(words: list[int], sizes:
 
     async def main() -> None:
         models = [
-            FunctionModel(f"offline:{n}", lambda r, n=n: _count(n), capabilities=window(size)) for n, size in enumerate(sizes)
-        ]  # fmt: skip
+            FunctionModel(f"offline:{n}", lambda r, n=n: _count(n), capabilities=window(size))
+            for n, size in enumerate(sizes)
+        ]
         worker = worker_of(models)
 
         def _count(n: int) -> Any:
@@ -294,7 +306,7 @@ def test_no_request_above_its_ceiling_reaches_any_model(words: list[int], sizes:
     assert all(tokens <= available for tokens, available in sent)
 
 
-# -- overflow -------------------------------------------------------------------------------------------------------------
+# -- overflow -------------------------------------------------------------------------------------------------------
 
 
 async def test_an_overflow_is_not_sent_again_unchanged() -> None:

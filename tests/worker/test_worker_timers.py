@@ -10,8 +10,8 @@ from typing import Any
 import anyio
 import pytest
 import trio.testing
-from tests.worker.loop_rig import Counter, journal_of, results, worker_of
 
+from tests.worker.loop_rig import Counter, journal_of, results, worker_of
 from worker.errors import Overloaded, RateLimited
 from worker.history import History
 from worker.records import Retry

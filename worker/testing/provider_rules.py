@@ -16,9 +16,9 @@ def problem(wire: WireName, raw: bytes) -> str | None:
 
     Checked on all wires: valid UTF-8 and JSON without lone surrogates, tool names and schemas, a result for each call
     and a call for each result, arguments that are a JSON object. Chat and Messages also: roles alternate, no empty
-    assistant message. Messages: results stand first in the message right after their calls, and with a thinking budget an open tool loop
-    begins with thinking. Responses: reasoning is
-    followed by an item that was made with it.
+    assistant message. Messages: results stand first in the message right after their calls, and with a thinking budget
+    an open tool loop begins with thinking. Responses: reasoning is followed by an item that was made with it, and that
+    has its id where the reasoning has.
     """
     try:
         text = raw.decode()
@@ -227,7 +227,8 @@ def _turn_begins_with_thinking(messages: list[dict[str, Any]]) -> str | None:
         return None
     return (
         f"messages.{len(messages) - 2}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
-        f"`{asked[0].get('type')}`. When `thinking` is enabled, a final `assistant` message must start with a thinking block"
+        f"`{asked[0].get('type')}`. When `thinking` is enabled, a final `assistant` message must start with a thinking "
+        "block"
     )
 
 

@@ -1,0 +1,52 @@
+"""Three times forty kills at random moments, with seeds of the day; and some of interpreters that have just started."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from crash.crash_check import Left, check_end
+from crash.crash_job import Outside, run
+from crash.crash_shards import VARIANTS, drive, python, workplace
+
+JOB = Path(__file__).parents[1] / "crash" / "crash_job.py"
+TODAY = int(time.time())
+
+
+@pytest.mark.parametrize("repeat", range(3))
+def test_forty_kills_at_random_moments(tmp_path: Path, repeat: int) -> None:
+    points = [{"seed": TODAY + 100 * repeat + n, "kills": 10, "within": 0.15, **VARIANTS[n % 2]} for n in range(4)]
+    print("seeds", [point["seed"] for point in points])
+    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == 40
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=["overview", "prefix"])
+def test_kills_of_interpreters_of_their_own(tmp_path: Path, variant: dict[str, str]) -> None:
+    print("seed", TODAY)
+    rng = random.Random(TODAY)
+    with workplace(tmp_path) as folder:
+        outside, left, kills = Outside(folder), list[Left](), 0
+        outside.make()
+        while kills < 20:
+            child = python(JOB, folder, *variant.values(), stdout=subprocess.PIPE)
+            assert child.stdout is not None and child.stdout.readline() == "started\n"
+            try:
+                code = child.wait(rng.uniform(0.0, 0.8))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                code = child.wait()
+            child.stdout.close()
+            assert code in {0, -signal.SIGKILL}
+            if code == 0:
+                break
+            kills += 1
+            left.append(Left.by(outside))
+        check_end(outside, run(outside, **variant))
+        for each in left:
+            each.kept(outside)
+        assert kills >= 1
