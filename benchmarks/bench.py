@@ -42,7 +42,9 @@ class Row:
 def run(script: str, *arguments: str, env: dict[str, str] | None = None) -> dict[str, Any]:
     """Runs one of the scripts beside this one and reads the JSON row that it prints."""
     command = [sys.executable, str(HERE / script), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}, cwd=ROOT)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})}, cwd=ROOT
+    )
     if done.returncode:
         sys.exit(f"{script} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -51,7 +53,9 @@ def run(script: str, *arguments: str, env: dict[str, str] | None = None) -> dict
 @contextmanager
 def server(steps: int) -> Iterator[str]:
     """The scripted server for tasks of so many steps."""
-    process = subprocess.Popen([sys.executable, str(HERE / "echo_server.py"), str(steps)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "echo_server.py"), str(steps)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     try:
         yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
@@ -125,16 +129,35 @@ def loops(reps: int, quick: bool) -> list[Row]:
     big = measure(1000 if not quick else 400, 200, reps)
     large = measure(1000 if not quick else 200, 4000, reps)
     rows = [
-        Row("loop N=1000 T=200, CPU to the fragment floor", big.ours / big.floor, 2.5, f"{big.ours:.2f} s to {big.floor:.2f} s"),
-        Row("loop N=1000 T=4000, CPU to the fragment floor", large.ours / large.floor, 2.0, f"{large.ours:.2f} s to {large.floor:.2f} s"),
+        Row(
+            "loop N=1000 T=200, CPU to the fragment floor",
+            big.ours / big.floor,
+            2.5,
+            f"{big.ours:.2f} s to {big.floor:.2f} s",
+        ),
+        Row(
+            "loop N=1000 T=4000, CPU to the fragment floor",
+            large.ours / large.floor,
+            2.0,
+            f"{large.ours:.2f} s to {large.floor:.2f} s",
+        ),
         Row("CPU N=1000 to N=100", big.ours / small.ours, 20.0, "linear is 10"),
-        Row("items encoded to items made", big.row["encoded"] / big.row["items"], 1.0, f"{big.row['encoded']} of {big.row['items']}"),
+        Row(
+            "items encoded to items made",
+            big.row["encoded"] / big.row["items"],
+            1.0,
+            f"{big.row['encoded']} of {big.row['items']}",
+        ),
         Row("RSS growth, MB", big.row["grown_kb"] / 1000, 10.0, "from step 10 to the end"),
-        Row("longest hold of the event loop by us, ms", big.row["hold_ms"], 10.0, "per callback, send of bytes left out"),
+        Row(
+            "longest hold of the event loop by us, ms", big.row["hold_ms"], 10.0, "per callback, send of bytes left out"
+        ),
         Row("stored, MB a 1,000 steps", big.row["stored"] / MB, 2.0, "segment, blobs, pointer"),
     ]
     for name, cell in (("T=200", big), ("T=4000", large)):
-        rows.append(Row(f"bytes on the wire differ, {name}", float(not cell.equal_bytes), 0.0, "equal requests, equal SHA-256"))
+        rows.append(
+            Row(f"bytes on the wire differ, {name}", float(not cell.equal_bytes), 0.0, "equal requests, equal SHA-256")
+        )
     return rows
 
 
@@ -147,16 +170,35 @@ def starts(reps: int) -> list[Row]:
     sdks = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, check=False).returncode
     help_cpu, empty = cpu_of("", reps, module=["-m", "pod", "--help"]), cpu_of(CLICK_SIZED, reps)
     return [
-        Row("import pod, CPU to import openai", bare / openai, 0.5, f"with Pod itself: {pod / openai:.2f}; bare Python: {nothing / openai:.2f}"),
-        Row("SDKs and heavy libraries loaded by it", float(sdks), 0.0, "openai, anthropic, tiktoken, rich, genai_prices"),
-        Row("pod --help, CPU to an empty program", help_cpu / empty, 2.0, f"{help_cpu * 1000:.0f} ms to {empty * 1000:.0f} ms"),
+        Row(
+            "import pod, CPU to import openai",
+            bare / openai,
+            0.5,
+            f"with Pod itself: {pod / openai:.2f}; bare Python: {nothing / openai:.2f}",
+        ),
+        Row(
+            "SDKs and heavy libraries loaded by it", float(sdks), 0.0, "openai, anthropic, tiktoken, rich, genai_prices"
+        ),
+        Row(
+            "pod --help, CPU to an empty program",
+            help_cpu / empty,
+            2.0,
+            f"{help_cpu * 1000:.0f} ms to {empty * 1000:.0f} ms",
+        ),
     ]
 
 
 def resumes(reps: int) -> list[Row]:
     """Opening a session with many sealed segments."""
     row = run("resume_cost.py", str(reps))
-    return [Row("resume with 50 sealed segments to one with none", row["ratio"], 1.3, f"{row['many_ms']:.1f} ms to {row['none_ms']:.1f} ms")]
+    return [
+        Row(
+            "resume with 50 sealed segments to one with none",
+            row["ratio"],
+            1.3,
+            f"{row['many_ms']:.1f} ms to {row['none_ms']:.1f} ms",
+        )
+    ]
 
 
 def main() -> int:
@@ -174,7 +216,10 @@ def main() -> int:
     for part in parts:
         for row in part():
             rows.append(row)
-            print(f"{row.name:<52} {row.value:>9.2f} {row.bound:>7.2f}  {'' if row.held else 'ABOVE ITS BOUND; '}{row.note}", flush=True)
+            print(
+                f"{row.name:<52} {row.value:>9.2f} {row.bound:>7.2f}  {'' if row.held else 'ABOVE ITS BOUND; '}{row.note}",
+                flush=True,
+            )
     if options.json:
         options.json.write_text(json.dumps([{**row.__dict__, "held": row.held} for row in rows], indent=1))
     return 0 if all(row.held for row in rows) else 1

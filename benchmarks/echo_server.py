@@ -66,7 +66,11 @@ def answer(step: int, steps: int, size: int) -> bytes:
     if step < steps:
         mark = f"{MARK.decode()}{step + 1:07d}"
         function = {"name": "echo", "arguments": ""}
-        first = {"role": "assistant", "content": None, "tool_calls": [{"index": 0, "id": f"call_{mark}", "type": "function", "function": function}]}
+        first = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"index": 0, "id": f"call_{mark}", "type": "function", "function": function}],
+        }
         arguments = json.dumps({"text": mark})
         parts = [chunk(first)]
         half = len(arguments) // 2
@@ -74,7 +78,11 @@ def answer(step: int, steps: int, size: int) -> bytes:
             parts.append(chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}))
         parts.append(chunk({}, "tool_calls"))
     else:
-        parts = [chunk({"role": "assistant", "content": "All steps are "}), chunk({"content": "done."}), chunk({}, "stop")]
+        parts = [
+            chunk({"role": "assistant", "content": "All steps are "}),
+            chunk({"content": "done."}),
+            chunk({}, "stop"),
+        ]
     usage = {"prompt_tokens": size // 4, "completion_tokens": 24, "total_tokens": size // 4 + 24}
     parts.append(sse({**base, "choices": [], "usage": usage}))
     parts.append(b"data: [DONE]\n\n")

@@ -72,7 +72,8 @@ async def task(url: str, steps: int, tool_bytes: int, frame: dict[str, str], fol
                 "role": "assistant",
                 "content": None,
                 "tool_calls": [
-                    {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}} for c in calls
+                    {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
+                    for c in calls
                 ],
             }
             new = [encode(message)]
@@ -91,7 +92,13 @@ async def task(url: str, steps: int, tool_bytes: int, frame: dict[str, str], fol
 
 
 def main() -> None:
-    url, steps, size, frame, folder = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5])
+    url, steps, size, frame, folder = (
+        sys.argv[1],
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        Path(sys.argv[4]),
+        Path(sys.argv[5]),
+    )
     value = json.loads(frame.read_text())
     import openai  # outside the measured part, as with the runtime
 
@@ -100,7 +107,15 @@ def main() -> None:
     anyio.run(task, url, steps, size, value, folder, backend="asyncio")
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(json.dumps({"cpu": cpu, "rss_kb": after.ru_maxrss, "stored": sum(p.stat().st_size for p in folder.rglob("*") if p.is_file())}))
+    print(
+        json.dumps(
+            {
+                "cpu": cpu,
+                "rss_kb": after.ru_maxrss,
+                "stored": sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The same task through the runtime: a Pod with a durable log and all interceptors, against the same server.
 
-    python pod_loop.py URL STEPS TOOL_BYTES FRAME_FILE FOLDER [trio|asyncio]      prints a JSON row and writes the frame
+python pod_loop.py URL STEPS TOOL_BYTES FRAME_FILE FOLDER [trio|asyncio]      prints a JSON row and writes the frame
 """
 
 from __future__ import annotations

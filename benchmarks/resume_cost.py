@@ -1,6 +1,6 @@
 """What opening a session costs when it has 50 sealed segments, to one that has none: the active segments are alike.
 
-    python resume_cost.py REPS      prints a JSON row
+python resume_cost.py REPS      prints a JSON row
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ async def grow(session: Session, segments: int) -> None:
         state = session.state
         lineage = e.Lineage(kind="compacted_from", segment=state.start.segment, seq=state.last_seq)
         start = e.SegmentStarted(
-            session=state.start.session, segment=uuid7(), lineage=lineage, blobs=state.start.blobs, carry=state.carry(), tag=state.start.tag
+            session=state.start.session,
+            segment=uuid7(),
+            lineage=lineage,
+            blobs=state.start.blobs,
+            carry=state.carry(),
+            tag=state.start.tag,
         )
         await session.switch(start)
     talk(session, 100)

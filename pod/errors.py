@@ -4,6 +4,7 @@
     ├── UsageProblem                exit 2   a wrong name, path or argument
     │   ├── PodNotFound                      no pod of this name
     │   ├── PodExists                        the name is taken
+    │   ├── ImportRefused                    a file is no pod's export, or not as it was written
     │   └── NotSettled                       the operation needs a settled point (open calls, a running pod)
     ├── PodBusy                     exit 75  another process writes to this pod
     ├── StoreError                  exit 1   a write or sync failed; state on disk is whole, the run stops
@@ -36,6 +37,14 @@ class PodNotFound(UsageProblem):
 
 class PodExists(UsageProblem):
     """The name is taken by another pod."""
+
+
+class ImportRefused(UsageProblem):
+    """A file is no pod's export, is not whole, was altered, or names a place outside of a pod's folder."""
+
+    def __init__(self, file: object, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"{file}: {reason}; nothing was imported")
 
 
 class NotSettled(UsageProblem):
@@ -83,5 +92,6 @@ class NewerFormat(PodError):
 
     exit_code = 2
 
-    def __init__(self, path: Path, found: object, known: int) -> None:
+    def __init__(self, path: object, found: object, known: int) -> None:
+        self.found, self.known = found, known
         super().__init__(f"{path}: format {found} is newer than this version reads ({known}). Update pod-runtime to open it.")

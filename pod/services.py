@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pod.log import entries as e
 from pod.log.lines import Line
@@ -38,6 +39,23 @@ class Followed(SeenFiles):
         return self.state.seen.get(path) or None
 
 
+def processes_of(session: Session) -> Processes:
+    """The background jobs that a pod's log tells of. Blocks.
+
+    One without a folder here was started by the pod that this one is an export of: it counts as gone, and is not ended.
+    """
+    folder = session.folder.path / "jobs"
+    processes = Processes(folder, owner=session.pointer.owner)
+    told: list[Any] = session.state.tool_state.get(STATE_KEY) or []
+    processes.adopt([_as_here(job, folder) for job in told if isinstance(job, dict)])
+    return processes
+
+
+def _as_here(job: dict[str, Any], folder: Path) -> dict[str, Any]:
+    running = job.get("status", "running") == "running"
+    return {**job, "status": "gone"} if running and not (folder / str(job.get("id"))).is_dir() else job
+
+
 @dataclass
 class Services:
     """All services of one pod. `follow` points those that look at state to a new segment's."""
@@ -54,10 +72,9 @@ class Services:
     def of(cls, manifest: Manifest, session: Session, cwd: Path) -> Services:
         """The services that a manifest asks for, in a working folder."""
         folder = session.folder
-        scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=[folder.home])
-        processes = Processes(folder.path / "jobs", owner=session.pointer.session)
-        processes.adopt(session.state.tool_state.get(STATE_KEY))
-        return cls(session, scope, Artifacts(folder.artifacts), processes, manifest.prune.pin_budget_tokens)
+        scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=[folder.home / "pods", folder.home / "crash"])
+        pins = manifest.prune.pin_budget_tokens
+        return cls(session, scope, Artifacts(folder.artifacts), processes_of(session), pins)
 
     def follow(self, state: PodState) -> None:
         """From now on `state` is what tools see."""

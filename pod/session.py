@@ -12,7 +12,7 @@ from pod.carry import Carry
 from pod.errors import PodExists, UsageProblem
 from pod.log import entries as e
 from pod.log.files import Files
-from pod.log.folder import Pointer, PodFolder, check_name
+from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import Line, now, render
 from pod.log.segment import Damage, SegmentWriter, entries
 from pod.state import PodState

@@ -42,8 +42,8 @@ class PodState:
     last_status: str = ""
     run_started: float = 0.0
     instructions: dict[str, str] = field(default_factory=dict[str, str])
-    totals: Totals = Totals()
-    breaker: BreakerState = BreakerState()
+    totals: Totals = field(default_factory=Totals)
+    breaker: BreakerState = field(default_factory=BreakerState)
     pins: dict[str, None] = field(default_factory=dict[str, None])
     seen: dict[str, str] = field(default_factory=dict[str, str])
     recent: dict[str, None] = field(default_factory=dict[str, None])

@@ -22,7 +22,7 @@ from pod.log.lines import now
 from worker.text import sha256
 
 POINTER_FORMAT = 1
-RESERVED = frozenset({"inbox", "blobs", "artifacts", "quarantine"})
+RESERVED = frozenset({"inbox", "blobs", "artifacts", "jobs", "quarantine"})
 """Names of folders inside a pod's folder; no part of a pod's name can be one of them."""
 
 LOCK_TRIES = 3
@@ -50,7 +50,10 @@ def check_name(name: str) -> str:
 
 
 class Pointer(BaseModel):
-    """`pod.json`: which session and which segment are active. Replaced as a whole."""
+    """`pod.json`: which session and which segment are active. Replaced as a whole.
+
+    `imported` is an id of its own for a pod that came from a file: it shares its session with the pod that was exported.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -60,6 +63,12 @@ class Pointer(BaseModel):
     segment: str
     generation: int = 0
     created: str = ""
+    imported: str = ""
+
+    @property
+    def owner(self) -> str:
+        """What marks the child processes of this pod, and of no other."""
+        return self.imported or self.session
 
 
 @dataclass

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from crash.crash_job import EFFECTS, EXPECTED, STEER, TASK, Outside, logs
+
 from pod.log import entries as e
 from pod.log.inbox import waiting
 from pod.log.lines import Line
@@ -63,7 +64,8 @@ def check_end(outside: Outside, text: str, *, effects: bool = True) -> None:
     assert text == EXPECTED, text
     if effects:
         assert sorted(outside.done()) == sorted(EFFECTS), f"effects outside: {outside.done()}"
-    assert not list(waiting(outside.folder)), "a command lies in the inbox"
+    # A power cut may bring back a command that was taken: it is known, and unlinked when it is next met.
+    assert {command.id for _, command in waiting(outside.folder) if command} <= {"steer-1"}
     records: list[Record] = []
     for found in SessionReader(outside.folder).lines():
         record = e.record_of(found)

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any
 
 import trio
-
 from crash.crash_check import Left, check_end
 from crash.crash_job import Outside, run
+
 from pod.log import segment
 from pod.log.files import Files
 from pod.testing import CRASHED, CrashingFiles

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-
 from crash.crash_job import call_of
+
 from interceptors.limits import Limits, LimitSettings
 from interceptors.permissions import Permissions
 from interceptors.repeat import RepeatGuard
@@ -73,7 +73,6 @@ class Chance:
     rng: random.Random
     left: int = 0
     last: tuple[str, dict[str, Any]] = ("read", {"name": "a"})
-    faults: list[str] = field(default_factory=list[str])
 
     def __call__(self, request: Request) -> Reply:
         rng = self.rng
@@ -247,7 +246,7 @@ def test_the_old_log_and_the_new_segment_give_the_same_carry(tmp_path: Path, bac
 def check_boundaries(tmp_path: Path) -> int:
     folder = PodFolder(tmp_path / "home", "p")
     chain = list(reversed(SessionReader(folder).chain().segments))
-    for older, newer in zip(chain, chain[1:], strict=False):
+    for older, newer in pairwise(chain):
         old = load(older.path, FAMILY)
         line = next(entries(newer.path))
         start = e.record_of(line)

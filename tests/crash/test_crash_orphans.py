@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +14,15 @@ from typing import Any
 
 import anyio
 import pytest
-
 from crash.crash_job import call_of
 from crash.crash_shards import python
+
 from pod import Manifest, Pod
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder
 from pod.reading import SessionReader
-from pod.testing import CRASHED, CrashingFiles
+from pod.testing import CRASHED
 from worker.builtin.process_table import in_group, look_at
 from worker.items import AssistantItem, ToolResultItem
 from worker.models.base import Reply, Request

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from crash.crash_shards import VARIANTS, drive
 
 pytestmark = pytest.mark.slow

@@ -5,14 +5,15 @@ from __future__ import annotations
 import random
 import shutil
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-
 from crash.crash_check import Left, check_end
 from crash.crash_job import NAME, Outside, run
 from crash.crash_shards import VARIANTS, workplace
+
 from pod.errors import PodNotFound
 from pod.log.lines import Line
 from pod.session import Session
@@ -27,10 +28,6 @@ SAMPLE = 16
 @dataclass
 class Recorded(Outside):
     """A world whose witnesses are marks in the record of operations."""
-
-    def effect(self, name: str) -> None:
-        """The effect is seen in the record, and in the file that `look` reads."""
-        super().effect(name)
 
     def acknowledge(self, segment: str, lines: list[Line]) -> None:
         """A mark for each entry."""
@@ -116,7 +113,7 @@ def test_every_prefix_opens_with_all_that_was_acknowledged_and_goes_on_to_the_ri
                 check_end(outside, run(outside, **variant))
         assert len(segments) == len(files.ops) + 1 > 300
         assert len(set(segments)) == 4, "before the pod was made, and its three segments, one after the other"
-        changes = sum(a != b for a, b in zip(segments, segments[1:], strict=False))
+        changes = sum(a != b for a, b in pairwise(segments))
         assert changes == 3, "the pointer never goes back"
 
 

@@ -42,7 +42,13 @@ def test_every_python_example_runs(name: str, code: str, tmp_path: Path) -> None
     script.write_text(code, encoding="utf-8")
     environment = {"POD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     if "report.md" in code:

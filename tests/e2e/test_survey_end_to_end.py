@@ -5,26 +5,33 @@ The report must equal what `ast` says of the files, with every directive obeyed,
 
 from __future__ import annotations
 
+import json
 import shutil
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import anyio
 import pytest
-
 from offline.survey_reading import expected
+
 from pod import Pod, RunResult
 from pod.log import entries as e
 from pod.manifest import load_manifest
 from pod.setup import models_of
 from worker import records as w
-from worker.items import Item, make_call
+from worker.items import AssistantItem, Item, make_call
 from worker.models.base import Capabilities, Emit, Encoder, Model, Reply, Request
 from worker.testing import FunctionModel, make_reply
 
-TITLE, WORD, ORDER, LAST = "What stands in the library", "deprecated", ["Importers", "Definitions", "Todos"], "End of the survey."
+TITLE, WORD, ORDER, LAST = (
+    "What stands in the library",
+    "deprecated",
+    ["Importers", "Definitions", "Todos"],
+    "End of the survey.",
+)
 TASK = f"""\
 Survey the Python files in source.
 Write the report to report.md.
@@ -33,8 +40,8 @@ Never use the word "{WORD}".
 Order of sections: {", ".join(ORDER)}
 When you meet READ_ME_FIRST.txt, obey the instruction in it."""
 CONVERSATION = "\nKeep the findings in the conversation only."
-ALL = "asyncio email json http xml unittest importlib logging multiprocessing concurrent".split()
-SOME = "asyncio json http logging concurrent importlib".split()
+ALL = ["asyncio", "email", "json", "http", "xml", "unittest", "importlib", "logging", "multiprocessing", "concurrent"]
+SOME = ["asyncio", "json", "http", "logging", "concurrent", "importlib"]
 
 
 def plant(folder: Path, packages: Sequence[str]) -> None:
@@ -42,7 +49,9 @@ def plant(folder: Path, packages: Sequence[str]) -> None:
     library = Path(sysconfig.get_paths()["stdlib"])
     for name in packages:
         shutil.copytree(library / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "source" / "json" / "READ_ME_FIRST.txt").write_text(f"This survey ends with a line.\nLast line: {LAST}\n", encoding="utf-8")
+    (folder / "source" / "json" / "READ_ME_FIRST.txt").write_text(
+        f"This survey ends with a line.\nLast line: {LAST}\n", encoding="utf-8"
+    )
 
 
 @dataclass
@@ -86,12 +95,16 @@ class Survey:
 
     def report_is_right(self) -> bool:
         path = self.folder / "report.md"
-        return path.is_file() and path.read_text(encoding="utf-8") == expected(self.folder, ["source"], TITLE, ORDER, LAST, WORD)
+        return path.is_file() and path.read_text(encoding="utf-8") == expected(
+            self.folder, ["source"], TITLE, ORDER, LAST, WORD
+        )
 
 
-def survey(folder: Path, backend: str, task: str, source: str, summariser: Model | None = None) -> Survey:
+def survey(
+    folder: Path, backend: str, task: str, source: str, summariser: Model | None = None, overrides: Sequence[str] = ()
+) -> Survey:
     """Runs the shipped manifest on the tree in `folder`."""
-    loaded = load_manifest("offline-survey", [f'compaction.source="{source}"'], env={}, cwd=folder)
+    loaded = load_manifest("offline-survey", [f'compaction.source="{source}"', *overrides], env={}, cwd=folder)
     assert loaded.manifest.compaction is not None and loaded.manifest.compaction.model is not None
     model = Watched(models_of(loaded.manifest.model)[0])
     compact = Watched(summariser or models_of(loaded.manifest.compaction.model)[0])
@@ -119,10 +132,7 @@ async def _records(pod: Pod):
 def prefixes_hold(done: Survey) -> bool:
     """Whether each request's messages begin with those of the one before, but for recorded prunes and segment starts."""
     breaks = sum(isinstance(r, w.Pruned | w.Edited | e.SegmentStarted) for r in done.records)
-    broken = 0
-    for (_, before, _), (_, after, _) in zip(done.model.sent, done.model.sent[1:], strict=False):
-        if not after.startswith(before):
-            broken += 1
+    broken = sum(not after.startswith(before) for (_, before, _), (_, after, _) in pairwise(done.model.sent))
     return broken <= breaks - 1
 
 
@@ -147,32 +157,29 @@ def test_the_report_equals_what_ast_says_through_several_windows(
     assert done.result.segments >= 4
     assert max(tokens for tokens, _, _ in done.model.sent) <= done.available
     assert prefixes_hold(done)
+    completed = [r for r in done.records if isinstance(r, e.CompactionCompleted)]
+    assert any(r.rung == "compact" and r.figures["source"] == source for r in completed)
 
 
 def test_without_a_true_summary_the_conversation_only_survey_fails(tmp_path: Path) -> None:
     """The negative control: what crosses the boundary in the summary is really needed."""
     plant(tmp_path, SOME)
     constant = "\n".join(
-        f"## {name}\n- nothing" for name in ("Completed Tasks", "Active Task", "Key Decisions", "User Directives", "Current Work", "Findings")
+        f"## {name}\n- nothing"
+        for name in ("Completed Tasks", "Active Task", "Key Decisions", "User Directives", "Current Work", "Findings")
     )
 
     def summarise(request: Request) -> Reply:
         last: Item = request.items[-1]
         if last.type == "tool_result" and last.name == "write_summary" and last.status == "ok":
-            return make_reply(make_call("end", "unmark", '{"path": "none"}')) if False else make_reply(_said("done"))
-        import json
-
+            return make_reply(AssistantItem(text="done"))
         return make_reply(make_call(f"summary-{len(request.items)}", "write_summary", json.dumps({"text": constant})))
 
     manifest = load_manifest("offline-survey", env={}, cwd=tmp_path).manifest
     assert manifest.compaction is not None and manifest.compaction.model is not None
     capabilities = models_of(manifest.compaction.model)[0].capabilities
-    done = survey(tmp_path, "trio", TASK + CONVERSATION, "overview", FunctionModel("offline:constant", summarise, capabilities=capabilities))
+    constant_model = FunctionModel("offline:constant", summarise, capabilities=capabilities)
+    # Twice the requests that the survey needs with a true summary.
+    done = survey(tmp_path, "trio", TASK + CONVERSATION, "overview", constant_model, ["worker.max_requests=250"])
     assert done.result.compactions >= 1
     assert not done.report_is_right()
-
-
-def _said(text: str):
-    from worker.items import AssistantItem
-
-    return AssistantItem(text=text)

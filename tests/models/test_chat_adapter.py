@@ -136,24 +136,6 @@ async def test_a_call_without_an_id_gets_one(connect: Any) -> None:
         assert reply.items[0].call_id.startswith("call_")
 
 
-async def test_ids_that_a_server_counts_from_zero_are_made_distinct(connect: Any) -> None:
-    history = [
-        UserItem(text="x"),
-        ToolCallItem(call_id="0", name="t", arguments="{}"),
-        ToolResultItem(call_id="0", name="t", status="ok", summary="s"),
-    ]
-    reply = await reply_to(
-        connect,
-        part(0, "0", "t", "{}"),
-        part(1, "1", "t", "{}"),
-        part(2, "1", "t", "{}"),
-        chunk(reason="stop"),
-        items=history,
-    )
-    ids = [c.call_id for c in reply.items]
-    assert len({"0", *ids}) == 4 and ids[1] == "1"
-
-
 async def test_reasoning_is_kept_in_the_field_it_came_in(connect: Any) -> None:
     reply = await reply_to(
         connect,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 from tests.pod.pod_rig import (
@@ -20,20 +22,37 @@ from worker.tools import tool
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("retained", [600, 1_000, 1_900, 2_600, 3_500])
-async def test_b013_the_tail_never_begins_with_a_result_wherever_the_cut_would_fall(rig: Rig, retained: int) -> None:
-    """B013: the cut moves to keep call and result, or to summarise both; the strict model accepts each request."""
-    settings = compacting(12_000, retained_tokens=retained, retained_floor_tokens=min(retained, 500))
-    agent = Agent(lambda r, n: reply(say(f"text {n}"), call("fetch", n=n)) if n <= 12 else say("done"))
-    async with rig.open(agent, manifest(compaction=settings), tools=[Counted(900).tool], compact_model=summariser()) as pod:
-        (await pod.run("go")).raise_for_status()
-    assert len(rig.segments()) >= 2
-    for start in rig.starts()[1:]:
-        called = [i.call_id for i in start.items if isinstance(i, ToolCallItem)]
-        answered = [i.call_id for i in start.items if i.type == "tool_result"]
-        assert called == answered, "each call of the tail with its result, and the other way round"
-        said = [i.text for i in start.items if isinstance(i, AssistantItem)]
-        assert len(said) == len(called), "text and call of one reply stay together"
+async def test_b013_the_tail_never_begins_with_a_result_wherever_the_cut_would_fall(rig: Rig) -> None:
+    """B013, B014: for every place of the view, the tail that would begin there moves to the border of a reply.
+
+    Then real compactions with cuts that would fall between a call and its result, and inside a batch.
+    """
+
+    def play(request: Request, n: int) -> Step:
+        if n > 6:
+            return say("done")
+        return reply(say(f"text {n}"), *(call("fetch", n=n * 10 + k) for k in range(1 + n % 2)))
+
+    for inside in range(4):
+        name, agent = f"p{inside}", Agent(play)
+        made = manifest(compaction=compacting(None))
+        async with rig.open(agent, made, name, tools=[Counted(900).tool], compact_model=summariser()) as pod:
+            (await pod.run("go")).raise_for_status()
+            compactor, history = pod.running.compactor, pod.state.history
+            places = [at for at, item in enumerate(history.view) if item.type == "tool_result"]
+            for at in range(1, len(history.view)):
+                compactor.config = replace(compactor.config, retained_tokens=sum(history.tokens[at:]))
+                cut = compactor.plan("hand").cut.at
+                assert cut >= at
+                assert cut == len(history.view) or history.view[cut].type in ("user", "assistant"), "a reply begins there"
+            at = places[-2 - inside]
+            compactor.config = replace(compactor.config, retained_tokens=sum(history.tokens[at:]))
+            assert await pod.compact()
+            agent.play = lambda r, n: say("again")
+            (await pod.run("next")).raise_for_status()
+        items = rig.starts(name)[1].items
+        called = [i.call_id for i in items if isinstance(i, ToolCallItem)]
+        assert called == [i.call_id for i in items if i.type == "tool_result"]
 
 
 async def test_b014_a_parallel_batch_is_kept_or_summarised_whole_whatever_the_order_of_its_results(rig: Rig) -> None:
@@ -85,8 +104,6 @@ async def test_b015_a_users_words_beside_a_result_survive_the_result(rig: Rig) -
                 done["sent"] = True
                 await pod.send("also keep the old API")
             return await fetch.call(values, context)  # type: ignore[arg-type]
-
-        from dataclasses import replace
 
         pod.running.tools["fetch"] = replace(fetch, call=with_words)
         (await pod.run("go")).raise_for_status()

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from crash.crash_check import Left, check_end
 from crash.crash_job import Outside, run
 from crash.crash_shards import VARIANTS, drive, python, workplace

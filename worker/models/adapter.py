@@ -5,12 +5,11 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from worker.errors import ConfigError, ContextOverflow, InvalidHistory, ModelError, ProviderDown, StreamBroken
 from worker.ids import uuid7
-from worker.items import Item, ReplyItem, ToolCallItem, make_call
+from worker.items import ReplyItem, ToolCallItem, make_call
 from worker.models.base import (
     FALLBACK_OUTPUT,
     Capabilities,
@@ -133,25 +132,6 @@ def build_call(parts: CallParts, *, cut: bool, last: bool) -> ToolCallItem:
         error = "the call was cut off by the output limit before its arguments: make it again"
         return call.model_copy(update={"error": error})
     return call
-
-
-def distinct(items: Iterable[ReplyItem], history: Sequence[Item]) -> tuple[ReplyItem, ...]:
-    """The items with call ids that the history has not: some servers number their calls from zero in each reply."""
-    found = list(items)
-    # Long ids are random; only short or doubled ones are worth a look at the whole history.
-    calls = [item for item in found if item.type == "tool_call"]
-    ids = {call.call_id for call in calls}
-    suspicious = len(ids) < len(calls) or any(len(call_id) < 16 for call_id in ids)
-    if not suspicious:
-        return tuple(found)
-    taken = {item.call_id for item in history if item.type == "tool_call" and item.call_id in ids}
-    for index, item in enumerate(found):
-        if item.type != "tool_call":
-            continue
-        if item.call_id in taken:
-            found[index] = item = item.model_copy(update={"call_id": f"{item.call_id[:24]}_{uuid7()[-12:]}"})
-        taken.add(item.call_id)
-    return tuple(found)
 
 
 def effort(reasoning: str | int | None) -> str | None:
@@ -332,7 +312,7 @@ class HttpModel:
                 model=self.name,
             )
         return Reply(
-            items=distinct(items, request.items),
+            items=tuple(items),
             usage=sink.usage,
             stop=sink.stop,
             native_stop=sink.native_stop,

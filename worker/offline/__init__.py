@@ -8,7 +8,7 @@ model would, when a compaction continues its own conversation.
 from __future__ import annotations
 
 from worker.errors import ConfigError
-from worker.models.base import Capabilities, Model, ModelSettings, Reply, Request
+from worker.models.base import Capabilities, Model, ModelSettings, Price, Reply, Request
 
 WINDOW = 128_000
 """Tokens of context of an offline model, unless the settings name another number."""
@@ -42,5 +42,6 @@ def create(model_id: str, settings: ModelSettings) -> Model:
         max_output_source="manifest" if settings.max_output_tokens else "table",
         family="o200k",
         images=False,
+        price=Price(input=0.0, output=0.0, cache_read=0.0, cache_write=0.0, source="offline models are free"),
     )
     return FunctionModel(f"offline:{name}", functions[name], capabilities=capabilities)
