@@ -1,6 +1,7 @@
-"""`make bench`: what the runtime costs, as ratios to a baseline measured in the same run. No absolute time is a promise.
+"""`make bench`: what the runtime costs, as ratios to a baseline measured in the same run.
 
-Interleaved runs; the smallest CPU time of each cell counts, which noise can only raise. Each row names its bound; the exit code is 1 where one is passed.
+Interleaved runs; the smallest CPU time of each cell counts, which noise can only raise. Each row names its bound; the exit
+code is 1 where one is passed. No absolute time is a promise.
 
     python benchmarks/bench.py [--reps 3] [--quick] [--json FILE]
 """

@@ -13,7 +13,18 @@ import sys
 import sysconfig
 from pathlib import Path
 
-PACKAGES = "asyncio email json http xml unittest importlib logging multiprocessing concurrent".split()
+PACKAGES = [
+    "asyncio",
+    "email",
+    "json",
+    "http",
+    "xml",
+    "unittest",
+    "importlib",
+    "logging",
+    "multiprocessing",
+    "concurrent",
+]
 ROOT = Path(__file__).resolve().parent.parent
 TASK = """\
 Survey the Python files in source.

@@ -70,7 +70,7 @@ async def task(url: str, steps: int, frame: Path, folder: Path) -> dict[str, flo
         assert result.requests == steps + 1
         sender = pod.running.worker.sender
         wire: Wire = sender._followers[sender.model.name].wire
-        frame.write_text(json.dumps(frame_of(pod)))
+        await anyio.Path(frame).write_text(json.dumps(frame_of(pod)))
         grown = _resident() - _warm[0]
         return {"encoded": wire.encoded, "items": len(pod.state.history.view), "grown_kb": grown}
 

@@ -1,9 +1,9 @@
 """pod-runtime: runs autonomous agents for hours or days and never loses its place.
 
-    from pod import Pod
+from pod import Pod
 
-    async with Pod.open("coder.toml", name="fix-flaky") as pod:
-        result = await pod.run("Find and fix the flaky test")
+async with Pod.open("coder.toml", name="fix-flaky") as pod:
+    result = await pod.run("Find and fix the flaky test")
 """
 
 from __future__ import annotations

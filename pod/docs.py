@@ -11,6 +11,8 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from pod import events
+from pod.cli.flags import Argument, Usage, usages
+from pod.cli.main import EXIT_CODES
 from pod.manifest.docs import manifest_markdown
 from pod.manifest.render import json_schema
 from pod.result import EXIT, EXIT_BY_KIND, RunResult
@@ -25,6 +27,16 @@ Each has `type`, `seq` (the number of the log entry that it tells of; it never f
 number of the last entry before them, and are not in the log. The first event of a stream is `init`, the last exactly one `result`.
 
 This page and `events.schema.json` are made from the models by `make docs`; a test keeps them true.
+"""
+
+CLI_HEAD = """\
+# The command line
+
+`pod COMMAND --help` says the same in the terminal. Options may stand before, between and after the other words. Standard output carries the result
+alone (or the stream); progress, warnings and hints go to standard error. Pods lie in `$POD_HOME` (default `$XDG_STATE_HOME/pod`, else
+`~/.local/state/pod`).
+
+This page is made from the parsers by `make docs`; a test keeps it true.
 """
 
 PASSING = ("request.started", "text.delta", "compaction.progress", "init", "result")
@@ -42,7 +54,11 @@ def fields_table(model: type[BaseModel], *, skip: tuple[str, ...] = ()) -> list[
     for name, field in model.model_fields.items():
         if name in skip:
             continue
-        kind = str(field.annotation).replace("typing.", "") if not isinstance(field.annotation, type) else field.annotation.__name__
+        kind = (
+            str(field.annotation).replace("typing.", "")
+            if not isinstance(field.annotation, type)
+            else field.annotation.__name__
+        )
         default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
         rows.append(f"| `{name}` | `{kind.replace('|', '&#124;')}` | {default} |")
     return rows
@@ -71,10 +87,51 @@ def events_schema() -> str:
     return json.dumps(events.event_adapter.json_schema(), indent=2, sort_keys=True) + "\n"
 
 
+def cli_markdown() -> str:
+    """docs/cli.md."""
+    found = list(usages())
+    rows = [f"| [`pod {u.name}`](#{_anchor(u)}) | {u.summary} |" for u in found]
+    parts = [CLI_HEAD, "\n".join(["| command | what it does |", "| --- | --- |", *rows]) + "\n"]
+    codes = [f"| {codes} | {meaning} |" for codes, meaning in EXIT_CODES]
+    parts.append("## Exit codes\n\n" + "\n".join(["| code | meaning |", "| --- | --- |", *codes]) + "\n")
+    parts += [_command_markdown(usage) for usage in found]
+    return "\n".join(parts)
+
+
+def _command_markdown(usage: Usage) -> str:
+    words = [p.value if p.needed else f"[{p.value}]" for p in usage.positionals]
+    needed = [f"{o.flags[0]} {o.value}".strip() for o in usage.options if o.needed]
+    inner = ["ACTION"] if usage.name in {u.words[0] for u in usages() if len(u.words) > 1} else []
+    line = " ".join(["pod", usage.name, *inner, *needed, *words])
+    about = usage.about[:1].upper() + usage.about[1:]
+    parts = [f"## `pod {usage.name}`", f"{about}.", f"```text\n{line}\n```"]
+    rows = [f"| `{p.value}` | {_cell(p)} |" for p in usage.positionals]
+    rows += [f"| {_flags(o)} | {_cell(o)} |" for o in usage.options if o.flags[0] != "-h"]
+    if rows:
+        parts.append("\n".join(["| argument | meaning |", "| --- | --- |", *rows]))
+    return "\n\n".join([*parts, f"```console\n{usage.example}\n```"]) + "\n"
+
+
+def _flags(option: Argument) -> str:
+    value = f" {option.value}" if option.value and option.kind != "choice" else ""
+    return ", ".join(f"`{flag}{value}`" for flag in option.flags)
+
+
+def _cell(argument: Argument) -> str:
+    choices = ", ".join(f"`{choice}`" for choice in argument.choices)
+    told = argument.help.replace("|", "&#124;")
+    return f"{told}: {choices}" if choices and argument.flags else told
+
+
+def _anchor(usage: Usage) -> str:
+    return "-".join(("pod", *usage.words))
+
+
 def pages() -> dict[str, str]:
     """All generated pages by file name."""
     schema = json.dumps(json_schema(), indent=2, sort_keys=True) + "\n"
     return {
+        "cli.md": cli_markdown(),
         "events.md": events_markdown(),
         "events.schema.json": events_schema(),
         "manifest.md": manifest_markdown(),

@@ -1,16 +1,16 @@
 """What a pod raises. Every error names the thing, the place and the way out, and carries its exit code.
 
-    PodError                        exit 1
-    ├── UsageProblem                exit 2   a wrong name, path or argument
-    │   ├── PodNotFound                      no pod of this name
-    │   ├── PodExists                        the name is taken
-    │   ├── ImportRefused                    a file is no pod's export, or not as it was written
-    │   └── NotSettled                       the operation needs a settled point (open calls, a running pod)
-    ├── PodBusy                     exit 75  another process writes to this pod
-    ├── StoreError                  exit 1   a write or sync failed; state on disk is whole, the run stops
-    ├── LogDamaged                  exit 1   damage before a valid entry: `pod doctor --repair`
-    ├── NewerFormat                 exit 2   written by a newer version
-    └── RunEnded                    exit by its result: raised by `RunResult.raise_for_status()`
+PodError                        exit 1
+├── UsageProblem                exit 2   a wrong name, path or argument
+│   ├── PodNotFound                      no pod of this name
+│   ├── PodExists                        the name is taken
+│   ├── ImportRefused                    a file is no pod's export, or not as it was written
+│   └── NotSettled                       the operation needs a settled point (open calls, a running pod)
+├── PodBusy                     exit 75  another process writes to this pod
+├── StoreError                  exit 1   a write or sync failed; state on disk is whole, the run stops
+├── LogDamaged                  exit 1   damage before a valid entry: `pod doctor --repair`
+├── NewerFormat                 exit 2   written by a newer version
+└── RunEnded                    exit by its result: raised by `RunResult.raise_for_status()`
 """
 
 from __future__ import annotations
@@ -94,4 +94,6 @@ class NewerFormat(PodError):
 
     def __init__(self, path: object, found: object, known: int) -> None:
         self.found, self.known = found, known
-        super().__init__(f"{path}: format {found} is newer than this version reads ({known}). Update pod-runtime to open it.")
+        super().__init__(
+            f"{path}: format {found} is newer than this version reads ({known}). Update pod-runtime to open it."
+        )

@@ -338,7 +338,9 @@ def _reply(r: w.ReplyRecord) -> _Event:
         model=r.model,
         text="".join(i.text for i in r.items if isinstance(i, AssistantItem)),
         calls=tuple(
-            CallMade(call_id=i.call_id, name=i.name, arguments=i.arguments) for i in r.items if isinstance(i, ToolCallItem)
+            CallMade(call_id=i.call_id, name=i.name, arguments=i.arguments)
+            for i in r.items
+            if isinstance(i, ToolCallItem)
         ),
         stop=r.stop,
         input_tokens=r.usage.input_tokens,

@@ -1,4 +1,4 @@
-"""Changes to a session between runs: answers, fork, rewind, clear, remove, collect.
+"""Changes to a session between runs: answers, fork, rewind, clear. What removes pods is in `pod.removing`.
 
 Each opens the pod itself where it needs to write, and raises `PodBusy` while another process does. A fork only
 reads its source. A session changes hands at settled points only: no call open, no input without a reply. A point
@@ -10,27 +10,41 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from pod.carry import Carry, Totals
-from pod.errors import NotSettled, PodBusy, PodExists, UsageProblem
+from pod.errors import NotSettled, PodExists, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
-from pod.log.folder import RESERVED, PodFolder, Pointer, check_name, pod_names
+from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import now
-from pod.peek import Glance, glance
 from pod.points import settled_point
+from pod.reading import named_artifacts
+from pod.removing import Collected, collect, folder_size, remove
+from pod.services import processes_of
 from pod.session import Session, load, write_segment
 from pod.state import PodState
-from worker.builtin.processes import STATE_KEY, Processes
+from worker.builtin.processes import STATE_KEY
 from worker.ids import uuid7
 from worker.items import Item, ToolResultItem, UserItem
 from worker.records import Input
+
+__all__ = [
+    "Changed",
+    "Collected",
+    "answer",
+    "clear",
+    "collect",
+    "folder_size",
+    "fork",
+    "open_questions",
+    "remove",
+    "rewind",
+    "take_inbox",
+]
 
 READ_STEP = 1 << 20
 """Bytes read at a time when a file that was seen is looked at again."""
@@ -192,7 +206,7 @@ def _blobs(state: PodState, folder: PodFolder) -> dict[str, str]:
 
 
 def _link_artifacts(source: PodFolder, target: PodFolder, items: tuple[Item, ...]) -> None:
-    wanted = {item.artifact for item in items if isinstance(item, ToolResultItem) and item.artifact}
+    wanted = {name for item in items if isinstance(item, ToolResultItem) for name in named_artifacts(_text(item))}
     for label in sorted(wanted):
         origin = source.artifacts / label
         if not origin.is_file():
@@ -205,6 +219,10 @@ def _link_artifacts(source: PodFolder, target: PodFolder, items: tuple[Item, ...
             (target.artifacts / label).chmod(0o600)
     if wanted and target.artifacts.is_dir():
         target.files.sync_folder(target.artifacts)
+
+
+def _text(item: ToolResultItem) -> bytes:
+    return item.model_dump_json().encode()
 
 
 def _left(*states: PodState) -> tuple[str, ...]:
@@ -317,114 +335,7 @@ async def _switch_without_artifacts(session: Session, start: e.SegmentStarted) -
 async def _end_everything(session: Session, why: str) -> None:
     """An open run is ended on record, and processes that it left running are ended."""
     state = session.state
-    processes = Processes(session.folder.path / "jobs", owner=session.pointer.session)
-    processes.adopt(state.tool_state.get(STATE_KEY))
-    await processes.end_all()
+    await processes_of(session).end_all()
     if state.run is not None:
         session.put(e.RunEndedEntry(run=state.run, status="cancelled", result={"reason": why}))
     session.writer.sync_now()
-
-
-# -- removing -------------------------------------------------------------------------------------------------
-
-
-def remove(home: Path, name: str) -> int:
-    """Removes a pod for good: logs, blobs, artifacts. Returns the bytes that it had. Blocks.
-
-    What forks of it refer to is theirs as well and stays. Pods grouped below its name stay. Raises `PodNotFound`,
-    `PodBusy`.
-    """
-    folder = PodFolder(home, check_name(name))
-    folder.pointer()
-    folder.lock()
-    try:
-        size = folder_size(folder.path)
-        folder.files.unlink(folder.pointer_path)
-        folder.files.sync_folder(folder.path)
-        for child in list(folder.path.iterdir()):
-            if child.name == "lock" or _holds_pods(child):
-                continue
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink(missing_ok=True)
-        (folder.path / "lock").unlink(missing_ok=True)
-    finally:
-        folder.unlock()
-    _remove_empty(folder.path, home / "pods")
-    return size
-
-
-def _holds_pods(path: Path) -> bool:
-    """Whether other pods lie in this folder: `a/b` lies in the folder of `a`."""
-    if path.name in RESERVED or not path.is_dir() or path.is_symlink():
-        return False
-    return next(path.rglob("pod.json"), None) is not None
-
-
-def _remove_empty(path: Path, root: Path) -> None:
-    while path != root and root in path.parents:
-        try:
-            path.rmdir()
-        except OSError:
-            return
-        path = path.parent
-
-
-def folder_size(path: Path) -> int:
-    """Bytes of the files of one pod; what lies in pods grouped below it does not count."""
-    total = 0
-    for child in path.iterdir():
-        if child.is_symlink():
-            continue
-        if child.is_file():
-            total += child.stat().st_size
-        elif child.is_dir() and not _holds_pods(child):
-            total += sum(p.stat().st_size for p in child.rglob("*") if p.is_file() and not p.is_symlink())
-    return total
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """One pod as `collect` saw it. `removed` says that it is gone (in a dry run: would be), `reason` why or why not."""
-
-    name: str
-    removed: bool
-    reason: str
-    size: int = 0
-
-
-def collect(home: Path, older_than: float, *, force: bool = False, at: float | None = None) -> Iterator[Collected]:
-    """Looks at every pod and removes those whose last run ended and that nothing was done with for `older_than`
-    seconds.
-
-    Without `force` nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever
-    their age. `at` is the time in UTC seconds (default: now). Blocks.
-    """
-    moment = datetime.now(UTC).timestamp() if at is None else at
-    for name in list(pod_names(home)):
-        folder = PodFolder(home, name)
-        look = glance(folder)
-        reason = _stays(look, older_than, moment)
-        if reason is not None:
-            yield Collected(name, False, reason)
-            continue
-        if not force:
-            yield Collected(name, True, look.status, folder_size(folder.path))
-            continue
-        try:
-            yield Collected(name, True, look.status, remove(home, name))
-        except PodBusy:
-            yield Collected(name, False, "in use")
-
-
-def _stays(look: Glance, older_than: float, moment: float) -> str | None:
-    if look.busy:
-        return "in use"
-    if look.status not in {"finished", "failed", "cancelled", "limit", "new"}:
-        return f"{look.status}: `pod rm {look.name}` removes it all the same"
-    try:
-        old = moment - datetime.fromisoformat(look.at).timestamp()
-    except ValueError:
-        return "its age is unknown"
-    return None if old >= older_than else "not old enough"

@@ -22,14 +22,15 @@ from pod.handle import RunHandle
 from pod.instructions import collect
 from pod.log import entries as e
 from pod.log.files import Files
-from pod.log.folder import PodFolder, default_home
+from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.output import OutputSchema
 from pod.reading import SessionReader
 from pod.result import RunResult
 from pod.running import Running
 from pod.services import Services
-from pod.session import Session, start_of
+from pod.session import Session
+from pod.stored import stored_manifest
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -112,13 +113,13 @@ class Pod:
 
     @classmethod
     def reopen(cls, name: str, *, home: str | os.PathLike[str] | None = None, **options: Any) -> Pod:
-        """A pod that exists, with the manifest that its session holds. Raises `PodNotFound`, `UsageProblem`."""
+        """A pod that exists, with the manifest that is in force in its session: the one that it was last given.
+
+        Raises `PodNotFound`, `UsageProblem`.
+        """
         root = Path(home).absolute() if home is not None else default_home()
-        folder = PodFolder(root, name)
-        start = start_of(folder)
-        manifest = Manifest.model_validate_json(folder.blob(start.blobs["manifest"]), strict=False)
-        cwd = options.pop("cwd", None) or folder.blob(start.blobs["cwd"])
-        return cls.open(manifest, name=name, home=root, cwd=cwd, **options)
+        manifest, cwd = stored_manifest(PodFolder(root, check_name(name)))
+        return cls.open(manifest, name=name, home=root, cwd=options.pop("cwd", None) or cwd, **options)
 
     @classmethod
     def run_sync(
@@ -206,7 +207,9 @@ class Pod:
         """
         await self._running.drain()
         if not self._running.session.state.unanswered:
-            raise UsageProblem(f"pod {self.name!r} has nothing to go on with: its last run finished. Give it a new message.")
+            raise UsageProblem(
+                f"pod {self.name!r} has nothing to go on with: its last run finished. Give it a new message."
+            )
         return await self._running.drive(None)
 
     def start(self, text: str | None) -> RunHandle:

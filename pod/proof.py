@@ -13,6 +13,7 @@ from typing import Literal
 
 from pod.errors import UsageProblem
 from pod.manifest import Manifest
+from pod.output import OutputSchema
 from worker.models.base import Model
 
 
@@ -77,6 +78,39 @@ class DoesNotFit(UsageProblem):
         super().__init__("\n".join([head, *(f"  {line}" for line in lines), f"  {ways}."]))
 
 
+class UnknownPrice(UsageProblem):
+    """A limit on cost is set, and the price of a model that may be asked is not known; nothing was spent."""
+
+    def __init__(self, limit: float, models: Sequence[str]) -> None:
+        self.models = tuple(models)
+        which = f"the price of {models[0]} is" if len(models) == 1 else f"the prices of {', '.join(models)} are"
+        super().__init__(
+            f"limits.max_cost_usd = {limit:g} (--max-cost) can't be held: {which} not known; nothing was sent.\n"
+            "  Take a model with a known price (`pod models`), install more prices (pip install 'pod-runtime[prices]'),"
+            "\n  or limit tokens instead (--set limits.max_total_tokens=N)."
+        )
+
+
+def check_prices(manifest: Manifest) -> None:
+    """With a limit on cost, the price of every model that may be asked must be known: fallbacks and the compact
+    worker's too.
+
+    Opens no connection and reads no key. Raises `UnknownPrice`, `ConfigError`, `UsageProblem`.
+    """
+    from pod import setup
+
+    limit = manifest.limits.max_cost_usd
+    if limit is None:
+        return
+    asked = [*setup.models_of(manifest.model)]
+    section = manifest.compaction.model if manifest.compaction else None
+    if section is not None and section.name is not None:
+        asked += setup.models_of(section)
+    unknown = dict.fromkeys(model.name for model in asked if model.capabilities.price is None)
+    if unknown:
+        raise UnknownPrice(limit, list(unknown))
+
+
 def prove(
     overhead: int,
     available: int,
@@ -136,7 +170,10 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
         capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens
     )
     tools = setup.tools_of(manifest)
-    system = setup.render_system(manifest, collect(cwd, manifest.worker.instructions), tools, cwd, "pod", "0" * 12)
+    schema = manifest.worker.output_schema
+    output = OutputSchema.read(schema) if schema else None
+    instructions = collect(cwd, manifest.worker.instructions)
+    system = setup.render_system(manifest, instructions, tools, cwd, "pod", "0" * 12, output)
     found = overhead_of(system, [t.spec for t in tools.values()], capabilities.family)
     scaled = [("system prompt and instructions", found.instructions), ("tool schemas", found.schemas)]
     parts = tuple((label, int(tokens * HEURISTIC_FACTOR)) for label, tokens in scaled)

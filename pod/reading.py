@@ -55,6 +55,15 @@ def items_of(record: Record) -> tuple[Item, ...]:
             return ()
 
 
+_ARTIFACT = re.compile(rb'artifact(?:":"|:)([A-Za-z0-9_][A-Za-z0-9._-]*)')
+
+
+def named_artifacts(body: bytes) -> set[str]:
+    """Names that may be those of artifacts, in an item or entry as JSON: as a result's own, or as `artifact:NAME`."""
+    found = {match[1].decode() for match in _ARTIFACT.finditer(body)}
+    return found | {name.rstrip(".") for name in found}  # at the end of a sentence
+
+
 class SegmentItems:
     """The first items of a segment's view, as its log holds them: whole, whatever was pruned since.
 

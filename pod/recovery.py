@@ -10,8 +10,7 @@ import anyio.to_thread
 from pod.log.entries import OrphanKilled
 from pod.services import Services
 from pod.session import Session
-from worker.builtin.process_table import Target, end, survivors
-from worker.builtin.process_table import look_at
+from worker.builtin.process_table import Target, end, look_at, survivors
 from worker.history import OpenCall
 from worker.items import ToolResultItem
 from worker.records import ToolResult
@@ -21,7 +20,9 @@ UNKNOWN = (
     "interrupted: outcome unknown. The runtime stopped while {name} was running: it may have had its effect, wholly or in part, "
     "or none. Look at what it did before doing it again."
 )
-NOT_RUN = "interrupted: not run. The runtime stopped before {name} was started; make the call again if it is still needed."
+NOT_RUN = (
+    "interrupted: not run. The runtime stopped before {name} was started; make the call again if it is still needed."
+)
 
 
 async def end_survivors(session: Session, services: Services) -> None:

@@ -35,7 +35,9 @@ class RunFailed(PodError):
     def __init__(self, result: RunResult) -> None:
         self.result = result
         self.exit_code = result.exit_code
-        super().__init__(f"the run of {result.pod!r} ended as {result.status}: {result.why_runtime_stopped or result.error or ''}")
+        super().__init__(
+            f"the run of {result.pod!r} ended as {result.status}: {result.why_runtime_stopped or result.error or ''}"
+        )
 
 
 class RunResult(BaseModel):
@@ -88,7 +90,9 @@ class RunResult(BaseModel):
         return self
 
 
-def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, seconds: float, stopped: str = "") -> RunResult:
+def result_of(
+    outcome: w.Outcome, state: PodState, pod: str, run: str | None, seconds: float, stopped: str = ""
+) -> RunResult:
     """The result that an outcome and the state's figures give."""
     counters, totals = state.history.counters, state.totals
     fields: dict[str, Any] = {
@@ -117,19 +121,37 @@ def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, se
             fields |= {"status": "finished", "text": outcome.text, "output": outcome.output, "empty": outcome.empty}
             fields |= {"why_model_stopped": "end", "resumable": True}
         case w.Failed():
-            fields |= {"status": "failed", "error": outcome.message, "error_kind": outcome.kind, "partial": outcome.text}
+            fields |= {
+                "status": "failed",
+                "error": outcome.message,
+                "error_kind": outcome.kind,
+                "partial": outcome.text,
+            }
             fields |= {"details": outcome.details, "truncated": outcome.kind == "output_limit"}
             fields["why_model_stopped"] = {"output_limit": "length", "refused": "refusal"}.get(outcome.kind, "")
             fields["why_runtime_stopped"] = stopped or outcome.kind
         case w.LimitReached():
-            fields |= {"status": "limit", "error": outcome.message, "error_kind": outcome.limit, "details": outcome.figures}
+            fields |= {
+                "status": "limit",
+                "error": outcome.message,
+                "error_kind": outcome.limit,
+                "details": outcome.figures,
+            }
             fields["why_runtime_stopped"] = stopped or f"limit {outcome.limit}"
         case w.Paused():
             fields |= {"status": "paused", "approvals": outcome.approvals, "why_runtime_stopped": "waits for approval"}
         case w.Cancelled():
-            fields |= {"status": "cancelled", "withdrawn": outcome.withdrawn, "why_runtime_stopped": stopped or "cancelled"}
+            fields |= {
+                "status": "cancelled",
+                "withdrawn": outcome.withdrawn,
+                "why_runtime_stopped": stopped or "cancelled",
+            }
         case w.Yielded():
-            fields |= {"status": "yielded", "details": outcome.detail, "why_runtime_stopped": f"yielded: {outcome.reason}"}
+            fields |= {
+                "status": "yielded",
+                "details": outcome.detail,
+                "why_runtime_stopped": f"yielded: {outcome.reason}",
+            }
     kind = fields.get("error_kind") or ""
     fields["exit_code"] = EXIT_BY_KIND.get(kind, EXIT[fields["status"]])
     if stopped == "SIGTERM":

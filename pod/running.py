@@ -77,9 +77,7 @@ class Supervision(Interceptor):
         if accepted is not None and not state.verified and base is not None and state.replies:
             ok = state.first_reported < accepted.limit and state.first_reported <= accepted.before * 0.9
             return Note(
-                e.Verified(
-                    reported=state.first_reported, estimated=accepted.after, before=accepted.before, accepted=ok
-                )
+                e.Verified(reported=state.first_reported, estimated=accepted.after, before=accepted.before, accepted=ok)
             )
         return CONTINUE
 
@@ -120,6 +118,8 @@ class Running:
     def __post_init__(self) -> None:
         self.watch = inbox.Watch(self.session.folder.inbox)
         self.session.listeners += [self._tell, self.services.told]
+        if (ordered := self.session.state.ordered) is not None:
+            self.orders.compact, self.orders.focus = True, ordered.args.get("focus")
         self.assemble()
 
     # -- assembling -------------------------------------------------------------------------------------------
@@ -182,7 +182,12 @@ class Running:
         system = self.render()
         family = self.models[0].capabilities.family
         overhead = estimate_text(system, family) + sum(estimate_spec(t.spec, family) for t in self.tools.values())
-        texts = {"system": system, "schemas": setup.schemas_text(self.tools), "manifest": self.manifest.model_dump_json(), "cwd": str(self.cwd)}
+        texts = {
+            "system": system,
+            "schemas": setup.schemas_text(self.tools),
+            "manifest": self.manifest.model_dump_json(),
+            "cwd": str(self.cwd),
+        }
         return texts, overhead
 
     def render(self) -> str:
@@ -267,7 +272,11 @@ class Running:
         scope: Any = args.get("scope")
         self.session.put(
             ApprovalAnswered(
-                id=approval, approved=approved, by=str(args.get("by") or ""), scope=scope, message=str(args.get("message") or "")
+                id=approval,
+                approved=approved,
+                by=str(args.get("by") or ""),
+                scope=scope,
+                message=str(args.get("message") or ""),
             )
         )
         return True
@@ -290,7 +299,9 @@ class Running:
             await self.prepare()
             outcome = await self._stretch()
         except anyio.get_cancelled_exc_class():
-            outcome = await self.conclude(Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None)
+            outcome = await self.conclude(
+                Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None
+            )
             if scope is None or not scope.cancel_called:
                 raise
             return self.result(outcome)
@@ -330,6 +341,7 @@ class Running:
                 interceptor.begin_run()
             await self._instructions_changed()
         self._schemas_changed()
+        self._answer_asked()
         await session.sync()
 
     async def _instructions_changed(self) -> None:
@@ -352,6 +364,16 @@ class Running:
         schemas = sha256(setup.schemas_text(self.tools))
         if session.state.schemas != schemas:
             session.put(ToolsChanged(system=session.state.start.blobs["system"], tools=schemas))
+
+    def _answer_asked(self) -> None:
+        """A schema that came after the segment's prompt was made is asked for by an order."""
+        state = self.session.state
+        if self.output is None or state.history.unresolved:
+            return
+        text = self.output.prompt()
+        asked = any(isinstance(i, OrderItem) and i.text == text for i in state.history.view)
+        if not asked and text not in self.session.folder.blob(state.start.blobs["system"]):
+            self.session.put(ContextAdded(items=(OrderItem(text=text, tag=state.start.tag),), by="output_schema"))
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
@@ -419,12 +441,22 @@ class Running:
         value, wrong = schema.check(outcome.text)
         if wrong is None:
             return Finished(outcome.text, output=value)
-        asked = sum(isinstance(i, OrderItem) and i.text.startswith(_MEND) for i in self.session.state.history.view)
-        if asked >= REPAIRS:
+        if self._mended() >= REPAIRS:
             return Failed("output_invalid", f"the answer does not meet the output schema: {wrong}", text=outcome.text)
-        order = OrderItem(text=f"{_MEND}: {wrong}. Answer again with the JSON value alone.", tag=self.session.state.start.tag)
+        order = OrderItem(
+            text=f"{_MEND}: {wrong}. Answer again with the JSON value alone.", tag=self.session.state.start.tag
+        )
         self.session.put(ContextAdded(items=(order,), by="output_schema"))
         return None
+
+    def _mended(self) -> int:
+        """How often an answer to the newest input was asked for again."""
+        count = 0
+        for item in reversed(self.session.state.history.view):
+            if isinstance(item, UserItem):
+                break
+            count += isinstance(item, OrderItem) and item.text.startswith(_MEND)
+        return count
 
     async def _compact_between_requests(self, outcome: Yielded) -> Outcome | None:
         trigger: Any = outcome.detail.get("trigger", "request_threshold")
@@ -454,7 +486,9 @@ class Running:
                 outcome = Cancelled(withdrawn=(withdraw,))
             if isinstance(outcome, Paused):
                 session.put(
-                    e.YieldedEntry(run=state.run or "", reason="approval", detail={"approvals": list(outcome.approvals)})
+                    e.YieldedEntry(
+                        run=state.run or "", reason="approval", detail={"approvals": list(outcome.approvals)}
+                    )
                 )
             elif state.run is not None and not isinstance(outcome, Yielded):
                 session.put(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pod.log import entries as e
 from pod.log.lines import Line
@@ -47,7 +47,8 @@ def processes_of(session: Session) -> Processes:
     folder = session.folder.path / "jobs"
     processes = Processes(folder, owner=session.pointer.owner)
     told: list[Any] = session.state.tool_state.get(STATE_KEY) or []
-    processes.adopt([_as_here(job, folder) for job in told if isinstance(job, dict)])
+    jobs = [cast("dict[str, Any]", job) for job in told if isinstance(job, dict)]
+    processes.adopt([_as_here(job, folder) for job in jobs])
     return processes
 
 
@@ -72,7 +73,12 @@ class Services:
     def of(cls, manifest: Manifest, session: Session, cwd: Path) -> Services:
         """The services that a manifest asks for, in a working folder."""
         folder = session.folder
-        scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=[folder.home / "pods", folder.home / "crash"])
+        scope = Scope(
+            cwd,
+            read=manifest.scope.read,
+            write=manifest.scope.write,
+            protected=[folder.home / "pods", folder.home / "crash"],
+        )
         pins = manifest.prune.pin_budget_tokens
         return cls(session, scope, Artifacts(folder.artifacts), processes_of(session), pins)
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,13 +31,15 @@ from pod.output import OutputSchema
 from pod.prompt import DEFAULT, system_prompt
 from pod.session import Session
 from pod.tools import POD_TOOLS
-from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.budget import Budget
+from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
 from worker.interceptor import Interceptor
 from worker.models.base import Model, ModelSettings
 from worker.models.registry import create_model
 from worker.tools import Tool, tool
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 ACTING = frozenset({"compact"})
 """Policies that make the context smaller by themselves."""
@@ -86,7 +89,10 @@ def models_of(section: ModelSection) -> tuple[Model, ...]:
 
 
 def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()) -> dict[str, Tool]:
-    """The tools that the model is offered, by name, in a fixed order. Raises `UsageProblem` where two have one name (B135)."""
+    """The tools that the model is offered, by name, in a fixed order.
+
+    Raises `UsageProblem` where two have one name (B135), or where a name is one that providers reject with every request (B137).
+    """
     found: list[Tool] = []
     for name in manifest.tools.enable:
         if name in POD_TOOLS:
@@ -107,6 +113,10 @@ def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()
         found.append(declared_write_summary())
     names = [t.name for t in found]
     for name in names:
+        if _TOOL_NAME.fullmatch(name) is None:
+            raise UsageProblem(
+                f"a tool can't be named {name!r}: letters, digits, '_' and '-', at most 64 (@tool(name=...) sets it)"
+            )
         if names.count(name) > 1:
             raise UsageProblem(f"two tools are named {name!r}: rename or disable one of them")
     return {t.name: t for t in found}
@@ -114,7 +124,9 @@ def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()
 
 def history_allowed(manifest: Manifest) -> bool:
     """Whether no rule denies `session_history` as a whole."""
-    return not any(r.action == "deny" and r.tool == "session_history" and r.match == "*" for r in manifest.permissions.rules)
+    return not any(
+        r.action == "deny" and r.tool == "session_history" and r.match == "*" for r in manifest.permissions.rules
+    )
 
 
 def _built_in(name: str, manifest: Manifest) -> Tool:
@@ -246,7 +258,9 @@ def render_system(
         try:
             base = Path(manifest.worker.system_prompt_file).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as e:
-            raise UsageProblem(f"[worker] system_prompt_file: {manifest.worker.system_prompt_file} can't be read: {e}") from e
+            raise UsageProblem(
+                f"[worker] system_prompt_file: {manifest.worker.system_prompt_file} can't be read: {e}"
+            ) from e
     text = fill_prompt(base, cwd=str(cwd), platform=platform.system(), tools=", ".join(tools), pod=name)
     prompt = system_prompt(text, instructions, tag=tag, history="session_history" in tools)
     return prompt if output is None else f"{prompt}\n\n{output.prompt()}"

@@ -32,7 +32,7 @@ class PodState:
     """What the active segment says. Change it through `apply` only; `history` is folded by the ledger beside it.
 
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
-    means for the run is not yet on record.
+    means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end.
     """
 
     start: e.SegmentStarted
@@ -55,6 +55,7 @@ class PodState:
     approvals: dict[str, ApprovalAsked] = field(default_factory=dict[str, ApprovalAsked])
     ended: e.RunEndedEntry | None = None
     last_word: w.ReplyRecord | None = None
+    ordered: e.Commanded | None = None
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -194,7 +195,8 @@ class PodState:
                 self.paused = record
             case e.RunEndedEntry():
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
-                self.last_status = record.status
+                # A run whose input was given back leaves nothing to go on with.
+                self.last_status = "" if record.result.get("withdrawn") else record.status
             case _:
                 self._supervision(record)
 
@@ -207,7 +209,7 @@ class PodState:
             case e.CompactionRung():
                 self._rung(record)
             case e.CompactionFailed():
-                self.compaction = None
+                self.compaction, self.ordered = None, None
                 if not record.mandatory:
                     self.failed_at_tokens = int(record.figures.get("tokens", 0))
             case e.CompactionCompleted():
@@ -230,6 +232,10 @@ class PodState:
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
             case e.Commanded():
                 self._known(record.id)
+                if record.command == "compact":
+                    self.ordered = record
+            case w.Warned(code="compaction.not_possible"):
+                self.ordered = None
             case e.Verified():
                 self.verified = True
             case _:

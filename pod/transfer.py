@@ -1,13 +1,13 @@
 """A pod as one portable file: a tar archive that begins with the hashes of all that follows.
 
-    contents.json                 format, session, and name, size and SHA-256 of each part, in order
+    contents.json                 format, session, and name, length and SHA-256 of each part, in order
     pod.json                      the pointer
     SEGMENT.jsonl                 each segment of the session, the active one first, down to the privacy floor
     SEGMENT.compact-N.jsonl       the logs of its compact workers
     blobs/HASH  artifacts/NAME    what these logs refer to
 
-What `pod clear` or `pod rewind` left behind stays behind, with the blobs and artifacts that only it refers to. So do
-background jobs, commands in the inbox, and the lock. `pod.importing` reads the file.
+What `pod clear` and `pod rewind` left behind stays behind, with the blobs and artifacts that only it refers to. So do
+background jobs, commands in the inbox, and the lock.
 """
 
 from __future__ import annotations
@@ -15,24 +15,271 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import tarfile
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from pod.contents import CONTENTS, POINTER, Contents, Part, allowed
 from pod.errors import LogDamaged, NotSettled, UsageProblem
 from pod.importing import Imported, import_pod
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.segment import entries, hash_range
-from pod.reading import End, Segment, SessionReader
+from pod.reading import Chain, End, Segment, SessionReader, named_artifacts
 from worker.ids import uuid7
-from worker.records import ToolsChanged
+from worker.records import Record, ToolsChanged
 
 __all__ = ["Exported", "Imported", "export_pod", "import_pod"]
+
+TRIES = 5
+"""How often the parts are gathered anew because the pod began another segment meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export holds: segments, files, bytes. `left_behind` says in words what does not travel."""
+
+    name: str
+    session: str
+    segments: int
+    files: int
+    size: int
+    left_behind: tuple[str, ...] = ()
+
+
+def export_pod(home: Path, name: str, target: Path | BinaryIO) -> Exported:
+    """Writes a pod into one file, or into a binary stream. Blocks; needs no lock, and the pod may run meanwhile.
+
+    The pointer is read first, then whole entries only: the file holds the pod as it stood at one moment. A file is
+    written beside its final name, mode 0600, and replaces what stood there in one step; a stream that breaks leaves an
+    incomplete export, which no import takes. Raises `PodNotFound`, `UsageProblem` where a text of the active segment is
+    missing or altered, `LogDamaged`, `NewerFormat`, `NotSettled` where the pod changes too fast, `OSError`.
+    """
+    folder = PodFolder(home, check_name(name))
+    gathered = _settled(folder)
+    if not isinstance(target, Path):
+        _write(folder, gathered, target)
+        return gathered.told()
+    files = Files()
+    path = Path(os.path.abspath(target))  # noqa: PTH100  (a link is replaced, not followed)
+    temporary = path.with_name(f".{path.name[:200]}.{uuid7()}.tmp")
+    fd = files.open_append(temporary, create=True)
+    try:
+        with os.fdopen(fd, "wb") as stream:
+            _write(folder, gathered, stream)
+            stream.flush()
+            files.sync(fd)
+        files.rename(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    files.sync_folder(path.parent)
+    return gathered.told()
+
+
+@dataclass
+class _Gathered:
+    """What is to be written: the parts in order, each with where its bytes are."""
+
+    contents: Contents
+    sources: dict[str, Path | bytes]
+    left: list[str] = field(default_factory=list[str])
+
+    def told(self) -> Exported:
+        c = self.contents
+        logs = sum(part.name.endswith(".jsonl") and ".compact-" not in part.name for part in c.parts)
+        size = sum(part.size for part in c.parts)
+        return Exported(c.pod, c.session, logs, len(c.parts), size, tuple(self.left))
+
+
+@dataclass
+class _Wanted:
+    """What the logs refer to: blobs (True where the session can't go on without), artifacts, compactions."""
+
+    blobs: dict[str, bool] = field(default_factory=dict[str, bool])
+    artifacts: set[str] = field(default_factory=set[str])
+    compactions: set[str] = field(default_factory=set[str])
+
+    def add(self, record: Record | None, *, active: bool) -> None:
+        match record:
+            case e.SegmentStarted():
+                for label in record.blobs.values():
+                    self.blobs[label] = active or self.blobs.get(label, False)
+                self.blobs.setdefault(record.carry.manifest, False)
+            case e.ManifestChanged():
+                self.blobs.setdefault(record.digest, False)
+            case ToolsChanged():
+                for label in (record.system, record.tools):
+                    self.blobs.setdefault(label, False)
+            case e.RunStarted():
+                for label in record.instructions.values():
+                    self.blobs.setdefault(label, False)
+            case e.CompactionStarted():
+                self.compactions.add(record.compaction)
+            case _:
+                pass
+
+
+# -- gathering ------------------------------------------------------------------------------------------------
+
+
+def _settled(folder: PodFolder) -> _Gathered:
+    for _ in range(TRIES):
+        pointer = folder.pointer()
+        chain = SessionReader(folder).chain()
+        if chain.segments and chain.segments[0].id == pointer.segment:
+            found = _gather(folder, pointer, chain)
+            if folder.pointer().segment == pointer.segment:
+                return found
+        elif not chain.segments:
+            break
+    if not folder.segment_path(folder.pointer().segment).is_file():
+        raise UsageProblem(
+            f"the active segment of pod {folder.name!r} is missing; `pod doctor {folder.name}` looks into it"
+        )
+    raise NotSettled(f"pod {folder.name!r} begins new segments faster than it can be read; export it again")
+
+
+def _gather(folder: PodFolder, pointer: Pointer, chain: Chain) -> _Gathered:
+    text = pointer.model_dump_json().encode() + b"\n"
+    sources: dict[str, Path | bytes] = {POINTER: text}
+    parts = [Part(name=POINTER, size=len(text), sha256=hashlib.sha256(text).hexdigest())]
+    left: list[str] = []
+    wanted = _Wanted()
+
+    def add(name: str, path: Path, size: int) -> None:
+        sources[name] = path
+        parts.append(Part(name=name, size=size, sha256=hash_range(path, 0, size)))
+
+    segments, end = _readable(folder, chain)
+    for segment in segments:
+        add(f"{segment.id}.jsonl", segment.path, _read(segment.path, wanted, segment, active=segment is segments[0]))
+    damaged = 0
+    for name, path in _side_logs(folder, segments):
+        try:
+            size = _side(path, wanted)
+        except LogDamaged:
+            damaged += 1
+            continue
+        if size:
+            add(name, path, size)
+    for label, needed in wanted.blobs.items():
+        path = folder.path / "blobs" / label
+        if needed:
+            folder.blob(label)
+        elif not allowed(f"blobs/{label}") or not path.is_file() or hash_range(path, 0, path.stat().st_size) != label:
+            continue
+        add(f"blobs/{label}", path, path.stat().st_size)
+    for name in sorted(wanted.artifacts):
+        path = folder.artifacts / name
+        if allowed(f"artifacts/{name}") and path.is_file() and not path.is_symlink():
+            add(f"artifacts/{name}", path, path.stat().st_size)
+    if end in {"missing", "unreadable"}:
+        left.append("older segments that can't be read")
+    left += _left(folder, damaged)
+    contents = Contents(pod=folder.name, session=pointer.session, segment=pointer.segment, end=end, parts=tuple(parts))
+    return _Gathered(contents, sources, left)
+
+
+def _readable(folder: PodFolder, chain: Chain) -> tuple[list[Segment], End]:
+    """The segments whose first entry reads. The last of a chain may not; then it counts as missing."""
+    segments = [segment for segment in chain.segments if segment.seq]
+    if not segments:
+        path = chain.segments[0].path
+        raise UsageProblem(
+            f"{path}: the log does not begin with segment_started; `pod doctor {folder.name}` looks into it"
+        )
+    return segments, chain.end if len(segments) == len(chain.segments) else "missing"
+
+
+def _read(path: Path, wanted: _Wanted, segment: Segment, *, active: bool) -> int:
+    """Bytes of the whole entries that belong to the session, and what they refer to."""
+    size = 0
+    for line in entries(path):
+        if segment.upto is not None and line.seq > segment.upto:
+            break
+        wanted.add(e.record_of(line, path), active=active)
+        wanted.artifacts.update(named_artifacts(line.body))
+        size = line.offset + line.length
+    return min(size, path.stat().st_size)
+
+
+def _side_logs(folder: PodFolder, segments: list[Segment]) -> Iterator[tuple[str, Path]]:
+    for segment in segments:
+        for path in sorted(folder.path.glob(f"{segment.id}.compact-*.jsonl")):
+            if allowed(path.name):
+                yield path.name, path
+
+
+def _side(path: Path, wanted: _Wanted) -> int:
+    """Bytes of the whole entries of a compact worker's log; 0 where its compaction is not of the session."""
+    size = 0
+    for line in entries(path):
+        record = e.record_of(line, path)
+        if not size and not (isinstance(record, e.Extension) and record.data.get("compaction") in wanted.compactions):
+            return 0
+        wanted.artifacts.update(named_artifacts(line.body))
+        size = line.offset + line.length
+    return min(size, path.stat().st_size)
+
+
+def _left(folder: PodFolder, damaged: int) -> Iterator[str]:
+    waiting = sum(1 for path in folder.inbox.glob("*.json") if not path.name.startswith("."))
+    if waiting:
+        yield f"{waiting} command{'s' * (waiting != 1)} in the inbox"
+    jobs = folder.path / "jobs"
+    if jobs.is_dir() and any(jobs.iterdir()):
+        yield "background jobs"
+    if damaged:
+        yield f"{damaged} damaged log{'s' * (damaged != 1)} of compact workers"
+
+
+# -- writing --------------------------------------------------------------------------------------------------
+
+
+def _write(folder: PodFolder, gathered: _Gathered, stream: BinaryIO) -> None:
+    first = gathered.contents.model_dump_json(indent=1).encode() + b"\n"
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(_info(CONTENTS, len(first)), io.BytesIO(first))
+        for part in gathered.contents.parts:
+            source = gathered.sources[part.name]
+            if isinstance(source, bytes):
+                tar.addfile(_info(part.name, part.size), io.BytesIO(source))
+                continue
+            try:
+                with source.open("rb") as file:
+                    hashed = _Hashed(file, part.size)
+                    tar.addfile(_info(part.name, part.size), hashed)
+            except FileNotFoundError:
+                raise _changed(folder, part.name) from None
+            if hashed.digest.hexdigest() != part.sha256:
+                raise _changed(folder, part.name)
+
+
+def _changed(folder: PodFolder, part: str) -> NotSettled:
+    return NotSettled(f"{part} of pod {folder.name!r} was changed or taken away while it was read; export it again")
+
+
+def _info(name: str, size: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = size, 0o600
+    return info
+
+
+class _Hashed(io.RawIOBase):
+    """A file that is read once, at most `limit` bytes, and hashed on the way. What is missing at its end is filled."""
+
+    def __init__(self, file: BinaryIO, limit: int) -> None:
+        self.digest = hashlib.sha256()
+        self._file, self._left = file, limit
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+        wanted = self._left if size < 0 else min(size, self._left)
+        data = self._file.read(wanted)
+        self.digest.update(data)
+        self._left -= wanted
+        return data + bytes(wanted - len(data))

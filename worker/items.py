@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from worker.ids import uuid7
-from worker.text import clean, size
+from worker.text import clean, clean_deep, size
 
 SUMMARY_CHARS = 400
 """A tool output's summary has at most this many characters."""
@@ -195,10 +195,13 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, str | None]:
         return None, f"the arguments are not valid JSON ({e}); they may have been cut off"
     if not isinstance(value, dict):
         return None, f"the arguments must be a JSON object, not {type(value).__name__}"
-    return cast("dict[str, Any]", value), None
+    # An escape can make half a character, which no file, hash or request takes (case B145).
+    return cast("dict[str, Any]", clean_deep(cast("object", value)) if "\\u" in text else value), None
 
 
-def make_call(call_id: str, name: str, arguments: str, *, cut: bool = False, native_id: str | None = None) -> ToolCallItem:
+def make_call(
+    call_id: str, name: str, arguments: str, *, cut: bool = False, native_id: str | None = None
+) -> ToolCallItem:
     """A call as a provider's reply holds it; `cut` says that the reply ended at its output limit."""
     arguments = clean(arguments)
     _, error = parse_arguments(arguments)

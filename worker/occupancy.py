@@ -7,18 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from worker.estimate import MARGINS, Provenance
 from worker.models.base import Usage
-
-Provenance: TypeAlias = Literal["usage", "usage-adjusted", "provider", "tokenizer", "heuristic"]
-
-MARGINS: dict[Provenance, float] = {
-    "usage": 0.01, "usage-adjusted": 0.02, "provider": 0.02, "tokenizer": 0.05, "heuristic": 0.15
-}  # fmt: skip
-"""How far each provenance may be off, as a share (design, part 2)."""
 
 LEARN_FROM = 500
 """Calibration learns only from requests that grew by at least this many estimated tokens (facts, providers 5.4)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from typing import cast
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -17,6 +18,17 @@ def clean(text: str) -> str:
         return text
     joined = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return _SURROGATE.sub("�", joined)
+
+
+def clean_deep(value: object) -> object:
+    """A JSON value with all its strings cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [clean_deep(x) for x in cast("list[object]", value)]
+    if isinstance(value, dict):
+        return {clean(k): clean_deep(v) for k, v in cast("dict[str, object]", value).items()}
+    return value
 
 
 def decode(data: bytes) -> tuple[str, bool]:

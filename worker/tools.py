@@ -80,7 +80,10 @@ class Tool:
         try:
             self.validate(arguments)
         except ValidationError as e:
-            lines = [f"- {'.'.join(str(p) for p in x['loc']) or 'arguments'}: {x['msg']}" for x in e.errors(include_url=False)]
+            lines = [
+                f"- {'.'.join(str(p) for p in x['loc']) or 'arguments'}: {x['msg']}"
+                for x in e.errors(include_url=False)
+            ]
             return f"invalid arguments for {self.name}:\n" + "\n".join(lines)
         return None
 
@@ -145,7 +148,9 @@ def tool(
     return _build(function)
 
 
-def _build(function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **policy: Any) -> Tool:
+def _build(
+    function: Callable[..., Any], *, name: str | None = None, description: str | None = None, **policy: Any
+) -> Tool:
     import docstring_parser
 
     label = name or function.__name__
@@ -164,7 +169,11 @@ def _build(function: Callable[..., Any], *, name: str | None = None, description
         if parameter.name not in hints:
             raise ConfigError(f"the parameter {parameter.name!r} of the tool {label!r} needs an annotation")
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], Field(default, description=documented.get(parameter.name)))
+        # A description given as None would take away the one of an `Annotated` field.
+        described: dict[str, Any] = (
+            {"description": documented[parameter.name]} if documented.get(parameter.name) else {}
+        )
+        fields[parameter.name] = (hints[parameter.name], Field(default, **described))
     model: type[BaseModel] = create_model(label, __config__=ConfigDict(extra="forbid"), **fields)
     is_async = inspect.iscoroutinefunction(function)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pod.cli.output import show, show_json
 from pod.cli.text import table
+
+if TYPE_CHECKING:
+    from worker.models.base import Capabilities
 
 NAMES = (
     "anthropic:claude-opus-5-5", "anthropic:claude-sonnet-5-5", "anthropic:claude-haiku-5-5", "anthropic:claude-opus-5",
@@ -21,45 +24,74 @@ NAMES = (
 
 
 def models(args: argparse.Namespace) -> int:
-    """Providers, and models whose windows and prices are known. Any other model of a provider can be named as well."""
+    """Providers, and models whose windows and prices are known; or those that a manifest may ask."""
     from worker.models.registry import providers
 
-    rows = [_model(name) for name in NAMES]
+    rows = _listed() if args.manifest is None else _asked(args.manifest)
     if args.json:
         show_json({"providers": list(providers()), "models": rows})
         return 0
-    heads = ("MODEL", "WINDOW", "OUTPUT", "IN $/M", "OUT $/M", "CACHED $/M")
-    cells = [
-        (str(row["model"]), f"{row['window']:,}", f"{row['max_output']:,}",
-         *("-" if row[key] is None else f"{row[key]:g}" for key in ("input", "output", "cache_read")))
-        for row in rows
-    ]  # fmt: skip
-    show(table(cells, heads))
-    show(f"providers: {', '.join(providers())}. Other models of a provider work too: name them provider:model, "
-         "with [model] context_window where it is not known.")  # fmt: skip
+    roles = any(row["role"] for row in rows)
+    heads = ("MODEL", "WINDOW", "FROM", "OUTPUT", "FROM", "IN $/M", "OUT $/M", "CACHED $/M", "FROM")
+    cells = [(*((str(row["role"]),) if roles else ()), *_cells(row)) for row in rows]
+    show(table(cells, ("ROLE", *heads) if roles else heads))
+    if args.manifest is None:
+        show(f"providers: {', '.join(providers())}. Other models of a provider work too: name them provider:model, "
+             "with [model] context_window where it is not known.")  # fmt: skip
     return 0
 
 
-def _model(name: str) -> dict[str, Any]:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    prices = ("-" if row[key] is None else f"{row[key]:g}" for key in ("input", "output", "cache_read"))
+    window, output = f"{row['window']:,}", f"{row['max_output']:,}"
+    source = row["price_source"] or "-"
+    return str(row["model"]), window, row["window_source"], output, row["max_output_source"], *prices, source
+
+
+def _listed() -> list[dict[str, Any]]:
     from worker.models.base import ModelSettings
+    from worker.models.registry import create_model
     from worker.models.table import capabilities
 
-    provider, _, model = name.partition(":")
-    if provider == "offline":
-        from worker.offline import MAX_OUTPUT, WINDOW
+    rows: list[dict[str, Any]] = []
+    for name in NAMES:
+        provider, _, model = name.partition(":")
+        # Those of the table are looked up there, so that no provider's package is loaded for a list.
+        known = create_model(name).capabilities if provider == "offline" else None
+        rows.append(_row("", name, known or capabilities(provider, model, ModelSettings())))
+    return rows
 
-        unpriced = dict.fromkeys(("input", "output", "cache_read", "source"))
-        return {"model": name, "window": WINDOW, "max_output": MAX_OUTPUT, **unpriced}
-    known = capabilities(provider, model, ModelSettings())
+
+def _asked(manifest: str) -> list[dict[str, Any]]:
+    """The models of a manifest: the first, its fallbacks, the compact worker's own."""
+    from pod import setup
+    from pod.manifest import load_manifest
+
+    loaded = load_manifest(manifest).manifest
+    rows = [
+        _row("fallback" if number else "model", model.name, model.capabilities)
+        for number, model in enumerate(setup.models_of(loaded.model))
+    ]
+    section = loaded.compaction.model if loaded.compaction else None
+    if section is not None and section.name is not None:
+        rows += [_row("compaction.model", model.name, model.capabilities) for model in setup.models_of(section)]
+    return rows
+
+
+def _row(role: str, name: str, known: Capabilities) -> dict[str, Any]:
     price = known.price
     return {
+        "role": role,
         "model": name,
         "window": known.window,
+        "window_source": known.window_source,
         "max_output": known.max_output,
+        "max_output_source": known.max_output_source,
         "input": price.input if price else None,
         "output": price.output if price else None,
         "cache_read": price.cache_read if price else None,
-        "source": price.source if price else None,
+        "cache_write": price.cache_write if price else None,
+        "price_source": price.source if price else None,
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
+    from argparse import ArgumentParser, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
 
 Arguments: TypeAlias = Callable[["ArgumentParser"], None]
 Action: TypeAlias = Callable[[Any], int]
@@ -51,7 +51,7 @@ def _json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _output(parser: ArgumentParser) -> None:
+def _output(parser: ArgumentParser) -> _ArgumentGroup:
     group = parser.add_argument_group("output")
     group.add_argument("-p", "--print", action="store_true", help="no questions and no live display; for scripts")
     group.add_argument(
@@ -62,6 +62,7 @@ def _output(parser: ArgumentParser) -> None:
     group.add_argument("-o", "--output", metavar="FILE", help="write there what else goes to standard output")
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
     group.add_argument("-v", "--verbose", action="store_true", help="more progress on standard error")
+    return group
 
 
 def _limits(parser: ArgumentParser) -> None:
@@ -94,7 +95,10 @@ def _run(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--ephemeral", action="store_true", help="keep nothing: the pod is gone at the end")
     _limits(parser)
-    _output(parser)
+    _output(parser).add_argument(
+        "--output-schema", metavar="FILE",
+        help="a JSON Schema that the answer must meet; the JSON value is the output",
+    )  # fmt: skip
     _backend(parser)
 
 
@@ -179,6 +183,32 @@ def _gc(parser: ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="do it; without this nothing is removed")
 
 
+def _ls(parser: ArgumentParser) -> None:
+    parser.add_argument("--names", action="store_true", help="only the names, one a line")
+    _json(parser)
+
+
+def _export(parser: ArgumentParser) -> None:
+    _pod(parser)
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="where to; an existing file is replaced (default: standard output)"
+    )
+
+
+def _import(parser: ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="what `pod export` wrote; `-` reads it from standard input")
+    parser.add_argument("--name", metavar="NEW", help="another name for the pod")
+
+
+def _models(parser: ArgumentParser) -> None:
+    parser.add_argument("--manifest", metavar="MANIFEST", help="only the models that this manifest may ask")
+    _json(parser)
+
+
+def _completion(parser: ArgumentParser) -> None:
+    parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+
+
 def _manifest(parser: ArgumentParser) -> None:
     from pod.cli.parser import ACTIONS, ActionParser
 
@@ -188,13 +218,17 @@ def _manifest(parser: ArgumentParser) -> None:
     new.add_argument(
         "file", metavar="FILE", nargs="?", help="where to (default: standard output); an existing one is kept"
     )
-    new.add_argument("--name", default="agent", help="the pod's name in it")
-    new.add_argument("--model", default="offline:surveyor", metavar="PROVIDER:MODEL")
+    new.add_argument("--name", default="agent", help="the pod's name in it (default: agent)")
+    new.add_argument(
+        "--model", default="offline:surveyor", metavar="PROVIDER:MODEL", help="its model (default: offline:surveyor)"
+    )
     for name in ("check", "show"):
         one = actions[name]
         one.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
         one.add_argument("-C", "--cwd", metavar="DIR", help="the working folder")
-        one.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE")
+        one.add_argument(
+            "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any key; may be repeated"
+        )
         one.add_argument("--json", action="store_true", help="print JSON")
     actions["show"].add_argument("--toml", action="store_true", help="as TOML")
 
@@ -211,7 +245,7 @@ _ALL = (
     Command("resume", "go on with a pod, with or without a new message", "run:resume", "pod resume fix-flaky", _resume),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
-    Command("ls", "list pods", "listing:ls", "pod ls --json", _json),
+    Command("ls", "list pods", "listing:ls", "pod ls --json", _ls),
     Command("show", "one pod: state, figures, what waits", "showing:show", "pod show fix-flaky", _look),
     Command("context", "what fills a pod's context, and its limits", "showing:context", "pod context fix-flaky", _look),
     Command("compact", "compact a pod's context now", "compacting:compact",
@@ -234,9 +268,22 @@ _ALL = (
             "pod gc --older-than 30d --force", _gc),
     Command("manifest", "make, check and show manifests", "manifests:manifest",
             "pod manifest check coder.toml", _manifest),
-    Command("models", "known models, windows and prices", "catalog:models", "pod models --json", _json),
+    Command("export", "write a pod into one portable file", "transferring:export",
+            "pod export fix-flaky -o fix-flaky.pod.tar", _export,
+            "write a pod into one portable file: its session with all that belongs to it, and hashes of everything. "
+            "What was cleared or rewound stays behind, and so do background jobs"),
+    Command("import", "make a pod of an exported file", "transferring:import_",
+            "pod import fix-flaky.pod.tar --name fix-flaky-2", _import,
+            "make a pod of an exported file. Every hash is checked before anything is placed. The pod brings its "
+            "manifest, permissions included: import what you trust"),
+    Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
+            "known models with window, longest output and price, each with its source"),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
     Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor),
+    Command("completion", "completion for bash, zsh or fish", "completing:completion",
+            "pod completion bash", _completion,
+            'print a completion script. In ~/.bashrc: eval "$(pod completion bash)"; in ~/.zshrc, behind compinit: '
+            'eval "$(pod completion zsh)"; in fish: pod completion fish | source'),
 )  # fmt: skip
 
 COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}
@@ -245,7 +292,7 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}
 GROUPS: dict[str, tuple[str, ...]] = {
     "run": ("run", "resume", "send", "stop", "interrupt", "approve", "deny"),
     "look": ("ls", "show", "context", "inspect", "log"),
-    "change": ("compact", "fork", "rewind", "clear", "rm", "gc", "doctor"),
-    "set up": ("manifest", "models", "tools"),
+    "change": ("compact", "fork", "rewind", "clear", "export", "import", "rm", "gc", "doctor"),
+    "set up": ("manifest", "models", "tools", "completion"),
 }
 """The commands as the help lists them."""

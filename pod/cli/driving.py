@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pod.cli.output import Output
 from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
+from pod.cli.text import safe_json
 from pod.errors import PodBusy, UsageProblem
 from pod.events import Event, Result
 from pod.log.lines import now
@@ -193,7 +195,7 @@ class _Driving:
         elif form == "json":
             await anyio.to_thread.run_sync(write, result.model_dump_json(), abandon_on_cancel=True)
         elif result.text is not None:
-            await anyio.to_thread.run_sync(self.output.text, result.text, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(self.output.text, _shown(result), abandon_on_cancel=True)
         _conclude(result, self.pod, quiet=self.output.quiet, ephemeral=self.job.ephemeral, raised=raised)
         return result.exit_code
 
@@ -205,6 +207,13 @@ class _Driving:
             error=str(error), error_kind=type(error).__name__, why_runtime_stopped=type(error).__name__,
             exit_code=expected(error) or 1,
         )  # fmt: skip
+
+
+def _shown(result: RunResult) -> str:
+    """What standard output gets as text: the answer, or the JSON value that it is to a schema."""
+    if result.output is None:
+        return result.text or ""
+    return safe_json(json.dumps(result.output, ensure_ascii=False, indent=2))
 
 
 def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, raised: bool) -> None:
@@ -245,7 +254,6 @@ def _way_out(name: str, asked: Any) -> None:
 
 def _take_signals(lock: Path, owner: dict[str, Any]) -> None:
     """Notes in the lock that its holder ends its run at SIGINT, so that `pod stop` may send it one."""
-    import json
     import os
 
     fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)

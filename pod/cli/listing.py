@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from shutil import get_terminal_size
 
 from pod.cli.failing import note
 from pod.cli.output import show, show_json
 from pod.cli.text import age, fitted, money, table
-from pod.log.folder import default_home
+from pod.errors import UsageProblem
+from pod.log.folder import check_name, default_home, pod_names
 from pod.peek import Glance, glances
 
 
 def ls(args: argparse.Namespace) -> int:
-    """Lists all pods; of each log only a bounded head and tail is read."""
+    """Lists all pods; of each log only a bounded head and tail is read, and for `--names` nothing."""
     home = default_home()
+    if args.names and not args.json:
+        show_names(home)
+        return 0
     found = sorted(glances(home), key=lambda look: look.at, reverse=True)
     if args.json:
         show_json([{k: v for k, v in asdict(look).items() if k != "blobs"} for look in found])
@@ -30,6 +35,15 @@ def ls(args: argparse.Namespace) -> int:
         rows = fitted(rows, heads, get_terminal_size().columns)
     show(table(rows, heads[: len(rows[0])]))
     return 0
+
+
+def show_names(home: Path) -> None:
+    """The names of pods, one a line; a folder whose name no pod can have is passed over: shells expand what they get."""
+    for name in pod_names(home):
+        try:
+            show(check_name(name))
+        except UsageProblem:
+            continue
 
 
 def status_of(look: Glance) -> str:

@@ -14,6 +14,19 @@ from typing import Any
 
 from pod.cli.commands import COMMANDS, GROUPS, Command
 
+EXIT_CODES = (
+    ("0", "finished; denials on the way are counted in the result"),
+    ("1", "failed"),
+    ("2", "a mistake in the command or the manifest; nothing was touched"),
+    ("3", "waiting for a human; `pod resume` goes on"),
+    ("4", "a configured limit ended it; `pod resume` goes on"),
+    ("5", "the model refused"),
+    ("69, 77", "the model is not available; the key is not accepted"),
+    ("75", "temporary: rate limit, provider down, pod in use; run it again"),
+    ("130, 143", "stopped by SIGINT, SIGTERM; `pod resume` goes on"),
+)
+"""What the exit codes mean, for the help."""
+
 BROKEN_PIPE = 141
 """Exit code after the reader of standard output went away: that of a program that SIGPIPE ended."""
 
@@ -100,5 +113,6 @@ def _help() -> str:
     for title, names in GROUPS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {name:<10} {COMMANDS[name].summary}" for name in names]
+    lines += ["", "exit codes:", *(f"  {codes:<10} {meaning}" for codes, meaning in EXIT_CODES)]
     lines += ["", "`pod COMMAND --help` says more, with an example.", "", "example:"]
     return "\n".join([*lines, '  pod run offline-survey "Survey this folder and write SURVEY.md" -C some/folder'])

@@ -47,12 +47,13 @@ def _short(error: ValueError) -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from pod.proof import check_numbers, numbers_of
+    from pod.proof import check_numbers, check_prices, numbers_of
 
     cwd = folder_of(args.cwd)
     loaded = load_manifest(args.manifest, args.set, cwd=cwd)
     for warning in loaded.warnings:
         note(f"pod: warning: {warning}")
+    check_prices(loaded.manifest)
     numbers = numbers_of(loaded.manifest, cwd)
     lines = check_numbers(numbers)
     if args.json:

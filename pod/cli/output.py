@@ -30,9 +30,9 @@ class Output:
         self.format: Format = form
         self.quiet = quiet
         self.verbose = verbose
-        terminal = _is_terminal(sys.stderr) and not printing
+        terminal = is_terminal(sys.stderr) and not printing
         self.live = terminal and not quiet and os.environ.get("TERM") not in {None, "", "dumb"}
-        self.ask = terminal and _is_terminal(sys.stdin)
+        self.ask = terminal and is_terminal(sys.stdin)
         self._stream = stream
 
     def text(self, text: str) -> None:
@@ -105,7 +105,7 @@ def _showable(text: str, stream: TextIO) -> str:
     return text.encode(encoding, "replace").decode(encoding, "replace")
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
     except ValueError:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from typing import Any, NoReturn
+
+WIDTH = 78
+"""Characters of a line of help, where the terminal's width does not say otherwise."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -12,8 +16,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, about: str, example: str) -> None:
         super().__init__(
-            prog=prog, description=about[:1].upper() + about[1:] + ".", epilog=f"example:\n  {example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+            prog=prog, description=textwrap.fill(about[:1].upper() + about[1:] + ".", WIDTH),
+            epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:

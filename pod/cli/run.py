@@ -72,8 +72,9 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
 
 
 def _prove(manifest: Manifest, plan: Plan) -> None:
-    from pod.proof import check_numbers, numbers_of
+    from pod.proof import check_numbers, check_prices, numbers_of
 
+    check_prices(manifest)
     check_numbers(numbers_of(manifest, plan.cwd, plan.task or ""))
 
 
@@ -154,7 +155,20 @@ def overrides_of(args: Any) -> list[str]:
         ("limits.max_cost_usd", getattr(args, "max_cost", None)),
         ("limits.max_wall_seconds", getattr(args, "timeout", None)),
     )
-    return [f"{key}={value}" for key, value in pairs if value is not None] + list(getattr(args, "set", []))
+    given = [f"{key}={value}" for key, value in pairs if value is not None]
+    if schema := getattr(args, "output_schema", None):
+        given.append(f"worker.output_schema={_schema_path(schema)}")
+    return given + list(getattr(args, "set", []))
+
+
+def _schema_path(given: str) -> str:
+    """The file of `--output-schema`, relative to the current folder, as a manifest would name it."""
+    from pod.manifest.expand import escape
+
+    path = Path(given).absolute()
+    if not path.is_file():
+        raise UsageProblem(f"--output-schema {given}: no such file")
+    return escape(str(path))
 
 
 def _newest(home: Path, loaded: Loaded, cwd: Path, name: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
@@ -12,7 +12,7 @@ INTERVAL = 10.0
 
 
 @asynccontextmanager
-async def beating(tell: Callable[[float], None], interval: float = INTERVAL) -> AsyncIterator[None]:
+async def beating(tell: Callable[[float], None], interval: float = INTERVAL) -> AsyncGenerator[None]:
     """Calls `tell` with the seconds since it began, every `interval` seconds, until the block ends.
 
     What the block raises comes out as it is, not in a group.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from anyio import to_thread
 
 from compact_worker import CompactFailed, CompactResult, CompactSettings, Material, Reference, compact
 from interceptors.permissions import Permissions
@@ -76,6 +78,8 @@ class Compactor:
     deps: Any = None
     progress: Progress = _silent
     wall: Callable[[], float] = time.time
+    _texts: dict[str, str] = field(default_factory=dict[str, str], init=False)
+    _overhead: int = field(default=0, init=False)
     _counted: str = ""
 
     # -- the plan ---------------------------------------------------------------------------------------------
@@ -116,15 +120,14 @@ class Compactor:
         plan = self.plan(trigger)
         return await self._execute(plan, rungs, None, mandatory=True)
 
-    async def _execute(
-        self, plan: Plan, rungs: Sequence[str], focus: str | None, *, mandatory: bool
-    ) -> Outcome | None:
+    async def _execute(self, plan: Plan, rungs: Sequence[str], focus: str | None, *, mandatory: bool) -> Outcome | None:
         session, label = self.session, uuid7()
         state = session.state
         if not plan.possible and not mandatory:
             session.put(Warned(code="compaction.not_possible", message=plan.reason, figures=_figures(plan)))
             await session.sync()
             return Failed("nothing_to_compact", plan.reason)
+        self._texts, self._overhead = await to_thread.run_sync(self.fresh)
         ids = [item.id for item in state.history.view[: plan.cut.at]]
         session.put(
             e.CompactionStarted(
@@ -146,7 +149,9 @@ class Compactor:
                     f"and a tenth below {plan.before.tokens:,}"
                 )
                 session.put(
-                    e.CompactionRung(compaction=label, rung=rung, state="failed", reason=reason, figures={"after": after, **figures})
+                    e.CompactionRung(
+                        compaction=label, rung=rung, state="failed", reason=reason, figures={"after": after, **figures}
+                    )
                 )
                 reasons.append(f"{rung}: {reason}")
                 continue
@@ -171,12 +176,14 @@ class Compactor:
             if not self.config.history_access:
                 return skipped("session_history is denied, so a plain new window would lose what is in the old one")
             session.put(e.CompactionRung(compaction=label, rung=rung, state="tried"))
-            return self._opening(plan, None), {}, ""
+            return await to_thread.run_sync(self._opening, plan, None), {}, ""
         if rung not in MODEL_RUNGS:
             return skipped("this rung is not served yet")
         breaker = session.state.breaker
         if plan.trigger != "hand" and breaker.open_until is not None and self.wall() < breaker.open_until:
-            return skipped(f"the compact worker failed {breaker.failures} times in a row; it rests until {breaker.open_until:.0f}")
+            return skipped(
+                f"the compact worker failed {breaker.failures} times in a row; it rests until {breaker.open_until:.0f}"
+            )
         session.put(e.CompactionRung(compaction=label, rung=rung, state="tried"))
         await session.sync()
         try:
@@ -184,14 +191,17 @@ class Compactor:
         except CompactFailed as failure:
             figures = {**failure.figures.as_dict(), "after": None}
             session.put(
-                e.CompactionRung(compaction=label, rung=rung, state="failed", reason=str(failure)[:1000], figures=figures)
+                e.CompactionRung(
+                    compaction=label, rung=rung, state="failed", reason=str(failure)[:1000], figures=figures
+                )
             )
             self._count_failure(label)
             await session.sync()
             return None, figures, str(failure)
         if breaker.failures:
             session.put(e.Breaker(failures=0))
-        return self._opening(plan, result), result.figures.as_dict(), ""
+        opening = await to_thread.run_sync(self._opening, plan, result)
+        return opening, result.figures.as_dict(), ""
 
     def _count_failure(self, label: str) -> None:
         """Counts a compaction whose worker failed: once, however many of its rungs did (case B009)."""
@@ -215,7 +225,9 @@ class Compactor:
             previous_summary=state.summary,
             focus=focus,
             user_texts=tuple(
-                i.text for i in view if isinstance(i, UserItem) or (isinstance(i, ContextItem) and i.kind == "user_words")
+                i.text
+                for i in view
+                if isinstance(i, UserItem) or (isinstance(i, ContextItem) and i.kind == "user_words")
             ),
             system=self.sender.system,
             tools=tuple(self.tools.values()),
@@ -307,7 +319,9 @@ class Compactor:
         opening = self._spilled(opening, limit)
         return op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
 
-    def _files(self, result: CompactResult | None) -> tuple[tuple[ContextItem, ...], tuple[Reference, ...], tuple[str, ...]]:
+    def _files(
+        self, result: CompactResult | None
+    ) -> tuple[tuple[ContextItem, ...], tuple[Reference, ...], tuple[str, ...]]:
         state = self.session.state
         marks = result.marks if result else ()
         shown = {self.scope.show(Path(path)): digest for path, digest in state.seen.items()}
@@ -351,7 +365,7 @@ class Compactor:
 
     def _raw_limit(self, plan: Plan) -> int:
         """Raw tokens that the items may have, so that with overhead and factor they lie under the target."""
-        room = int((plan.limits.target - 1) / self._factor()) - self.fresh()[1]
+        room = int((plan.limits.target - 1) / self._factor()) - self._overhead
         return max(min(self.config.result_context_max_tokens, room), 0)
 
     def _spilled(self, opening: op.Opening, limit: int) -> op.Opening:
@@ -370,7 +384,9 @@ class Compactor:
             assert isinstance(item, ToolResultItem)
             if len((item.content or "").encode()) <= op.SPILL_FLOOR * 2:
                 break
-            name = item.artifact or self.artifacts.store(item.call_id, f"{item.name}.txt", (item.content or "").encode())
+            name = item.artifact or self.artifacts.store(
+                item.call_id, f"{item.name}.txt", (item.content or "").encode()
+            )
             tail[n] = op.spill(item, name)
             notes.append(f"the result of {item.name} was cut to head and tail; artifact:{name} holds it all")
             opening = replace(opening, tail=tuple(tail), notes=tuple(notes))
@@ -379,7 +395,7 @@ class Compactor:
     def _after(self, opening: op.Opening) -> int:
         """The occupancy of the new segment's first request, queued input included."""
         pending = sum(estimate_item(item, self.session.family) for item in self.session.state.queued)
-        return int((self.fresh()[1] + opening.tokens(self.session.family) + pending) * self._factor())
+        return int((self._overhead + opening.tokens(self.session.family) + pending) * self._factor())
 
     async def _commit(
         self, opening: op.Opening, plan: Plan, label: str, rung: str, after: int, figures: dict[str, Any]
@@ -397,7 +413,7 @@ class Compactor:
         if run is not None:
             more = run.counters.model_copy(update={"segments": run.counters.segments + 1})
             run = run.model_copy(update={"counters": more})
-        blobs = {use: session.folder.put_blob(text) for use, text in self.fresh()[0].items()}
+        blobs = {use: session.folder.put_blob(text) for use, text in self._texts.items()}
         start = e.SegmentStarted(
             session=state.start.session,
             segment=uuid7(),
@@ -430,7 +446,11 @@ class Compactor:
         )
         if not mandatory:
             self.session.put(
-                Warned(code="compaction.failed", message=f"compaction failed, the run goes on: {reason[:1000]}", figures=figures)
+                Warned(
+                    code="compaction.failed",
+                    message=f"compaction failed, the run goes on: {reason[:1000]}",
+                    figures=figures,
+                )
             )
             await self.session.sync()
             return Failed("compaction_failed", reason)

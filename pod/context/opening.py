@@ -29,7 +29,13 @@ class Words:
 
 
 def user_words(
-    summarised: Sequence[Item], *, first: str | None, current: Sequence[str], budget: int, family: Family, omitted: int = 0
+    summarised: Sequence[Item],
+    *,
+    first: str | None,
+    current: Sequence[str],
+    budget: int,
+    family: Family,
+    omitted: int = 0,
 ) -> Words:
     """The user's words in the summarised range, words of earlier segments included.
 
@@ -124,7 +130,9 @@ def auto_reads(
             notes.append(f"{mark.path} could not be read again: {e}")
             continue
         changed = mark.path in seen and seen[mark.path] != digest
-        header = f"[Auto-read file: {mark.path}:{first}-{last}]" + (" (changed since it was last read)" if changed else "")
+        header = f"[Auto-read file: {mark.path}:{first}-{last}]" + (
+            " (changed since it was last read)" if changed else ""
+        )
         item = ContextItem(
             kind="auto_read", text=f"{header}\n{text}", source=f"{mark.path}:{first}-{last}", trust="tool",
             path=mark.path, sha256=digest,
@@ -151,7 +159,11 @@ def spill(item: ToolResultItem, artifact: str | None) -> ToolResultItem:
     """A mandatory result that is too large for the new segment: head, tail and where the whole is."""
     content = item.content or ""
     size = len(content.encode())
-    where = f"; the whole output is artifact:{artifact} (read_file reads it)" if artifact else "; session_history has the whole"
+    where = (
+        f"; the whole output is artifact:{artifact} (read_file reads it)"
+        if artifact
+        else "; session_history has the whole"
+    )
     middle = f"\n[... {size - SPILL_FLOOR} bytes left out{where} ...]\n"
     short = byte_prefix(content, SPILL_FLOOR // 2) + middle + byte_suffix(content, SPILL_FLOOR // 2)
     return item.model_copy(update={"content": short, "artifact": artifact or item.artifact})
@@ -203,7 +215,9 @@ def state_item(state: Mapping[str, Any], queued: int, note: str = "") -> Context
     processes = rows(state.get("processes"))
     if processes:
         lines.append("Background processes (ids are unchanged; the jobs tool reads and stops them):")
-        lines += [f"- {p.get('id')}: {p.get('command')} (pid {p.get('pid')}, {p.get('status', 'running')})" for p in processes]
+        lines += [
+            f"- {p.get('id')}: {p.get('command')} (pid {p.get('pid')}, {p.get('status', 'running')})" for p in processes
+        ]
     if queued:
         lines.append(f"Queued user messages that follow: {queued}.")
     if note:

@@ -56,7 +56,14 @@ class Plan:
 
 
 def make_plan(
-    state: PodState, before: Occupancy, limits: Limits, trigger: Trigger, *, retained: int, summary_max: int, pinned: int = 0
+    state: PodState,
+    before: Occupancy,
+    limits: Limits,
+    trigger: Trigger,
+    *,
+    retained: int,
+    summary_max: int,
+    pinned: int = 0,
 ) -> Plan:
     """The plan for a state: where the cut is, what is summarised, what size is expected. Pure; serves a dry run as well."""
     history = state.history

@@ -6,7 +6,6 @@ A command is one file, durable before its sender is told so.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -43,13 +42,13 @@ class Watch:
     """Tells cheaply (one `stat`) whether the inbox may hold something new since it was last looked into."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = str(folder)
+        self._folder = folder
         self._seen: int | None = None
 
     def changed(self) -> bool:
         """Whether to look. Where it says yes, the caller must then list the folder."""
         try:
-            stamp = os.stat(self._folder).st_mtime_ns
+            stamp = self._folder.stat().st_mtime_ns
         except OSError:
             return False
         if stamp == self._seen:

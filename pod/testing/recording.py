@@ -17,6 +17,10 @@ Kind: TypeAlias = Literal[
 ]  # fmt: skip
 
 
+Lost: TypeAlias = Literal[True, False, "data"]
+"""What a crash takes: all that was not synced, nothing, or bytes but not names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation that was done. Paths are relative to the recorded root.
@@ -199,9 +203,9 @@ class Disk:
             del self.durable[path]
         self.durable |= inside
 
-    def put(self, folder: Path, *, lost: bool) -> None:
+    def put(self, folder: Path, *, lost: Lost) -> None:
         """Writes it out: as a power cut leaves it (`lost`), or as a killed process does."""
-        names = self.durable if lost else self.names
+        names = self.durable if lost is True else self.names
         for path in sorted(names):
             file = names[path]
             if any(parent not in names for parent in _parents(path)):
@@ -226,12 +230,13 @@ def _below(names: Mapping[str, _File | None], folder: str) -> dict[str, _File | 
     return {path: file for path, file in names.items() if _parent(path) == folder}
 
 
-def replay_prefixes(recorded: RecordingFiles, folder: Path, *, lost: bool = True, keep: bool = False) -> Iterator[Path]:
+def replay_prefixes(recorded: RecordingFiles, folder: Path, *, lost: Lost = True, keep: bool = False) -> Iterator[Path]:
     """The root after none, one, two, … all recorded operations, each in a folder of its own below `folder`.
 
     With `lost` as a power cut leaves it, at the least that is promised: a file has the bytes of its last sync, a name
-    is there (or gone) only since the last sync of its folder. Without, as a killed process leaves it: everything that
-    was done. A state is removed when the next one is asked for, unless `keep`. The n-th state (from 0) is that after
+    is there (or gone) only since the last sync of its folder. With "data", as another disk may leave it: names are as
+    they were, but without the bytes that were not synced. Without, as a killed process leaves it: everything that was
+    done. A state is removed when the next one is asked for, unless `keep`. The n-th state (from 0) is that after
     `recorded.ops[:n]`.
     """
     disk = recorded.start.copy()

@@ -15,9 +15,11 @@ from crash.crash_job import NAME, Outside, run
 from crash.crash_shards import VARIANTS, workplace
 
 from pod.errors import PodNotFound
+from pod.log.inbox import waiting
 from pod.log.lines import Line
 from pod.session import Session
 from pod.testing import Op, RecordingFiles, replay_prefixes
+from pod.testing.recording import Lost
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +72,12 @@ def did(ops: list[Op]) -> list[str]:
     return [op.name.removeprefix("did:") for op in ops if op.name.startswith("did:")]
 
 
+def posted(ops: list[Op]) -> bool:
+    """Whether the sender of the message was told that it is durable."""
+    renamed = next((n for n, op in enumerate(ops) if op.target.endswith("steer-1.json")), len(ops))
+    return any(op.kind == "sync_folder" and op.path.endswith("inbox") for op in ops[renamed:])
+
+
 def opens(outside: Restored) -> str:
     """The pod opens at an active segment that replays, with all that was acknowledged; the segment."""
     left = Left.by(outside)
@@ -78,6 +86,9 @@ def opens(outside: Restored) -> str:
     except PodNotFound:
         assert not left.acked
         return ""
+    if posted(outside.done_by_then):
+        known = {command.id for _, command in waiting(outside.folder) if command} | set(session.state.inbox)
+        assert known == {"steer-1"}, "the message is in the inbox or in the log"
     assert session.state.compaction is None and session.state.start.segment == session.pointer.segment
     session.close()
     left.kept(outside)
@@ -92,10 +103,10 @@ def interesting(ops: list[Op], rng: random.Random) -> set[int]:
     return near | set(rng.sample(range(len(ops) + 1), SAMPLE))
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["power cut", "killed"])
+@pytest.mark.parametrize("lost", [True, "data", False], ids=["power cut", "power cut, names kept", "killed"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=["overview", "prefix"])
 def test_every_prefix_opens_with_all_that_was_acknowledged_and_goes_on_to_the_right_end(
-    tmp_path: Path, lost: bool, variant: dict[str, Any]
+    tmp_path: Path, lost: Lost, variant: dict[str, Any]
 ) -> None:
     """I4: the pointer names a replayable segment at every instant; each effect is had once, whatever a power cut took."""
     with workplace(tmp_path) as folder:

@@ -18,7 +18,15 @@ KEY = "sk-test-XYZ-0123456789"
 
 
 def test_variables_that_speak_of_a_secret_are_found_and_others_are_not() -> None:
-    found = secrets_in({"OPENAI_API_KEY": KEY, "GH_TOKEN": "t" * 20, "PATH": "/usr/bin:/bin", "DB_PASSWORD": "short", "MONKEY": "x" * 20})
+    found = secrets_in(
+        {
+            "OPENAI_API_KEY": KEY,
+            "GH_TOKEN": "t" * 20,
+            "PATH": "/usr/bin:/bin",
+            "DB_PASSWORD": "short",
+            "MONKEY": "x" * 20,
+        }
+    )
     assert set(found) == {"OPENAI_API_KEY", "GH_TOKEN"}
 
 

@@ -90,9 +90,7 @@ def summary(current: str = "Was fetching the next page.", **bodies: str) -> str:
     return "\n\n".join(f"## {key}\n{texts[key]}" for key in SECTIONS)
 
 
-def summariser(
-    text: str | Callable[[Request], str] | None = None, first: Sequence[Step] = (), **more: Any
-) -> Agent:
+def summariser(text: str | Callable[[Request], str] | None = None, first: Sequence[Step] = (), **more: Any) -> Agent:
     """A compact worker's model: the steps of `first`, then its summary, then the end of its turn."""
 
     def play(request: Request, number: int) -> Step:
@@ -267,7 +265,8 @@ def words(request: Recorded | Request) -> list[str]:
     return [
         item.text
         for item in request.items
-        if isinstance(item, UserItem) or (isinstance(item, ContextItem) and item.kind == "user_words" and item.source != "count")
+        if isinstance(item, UserItem)
+        or (isinstance(item, ContextItem) and item.kind == "user_words" and item.source != "count")
     ]
 
 
@@ -284,7 +283,9 @@ def results(request: Recorded | Request, name: str | None = None) -> list[ToolRe
 def size(request: Recorded | Request) -> int:
     """The tokens of a request by the estimator, without any factor."""
     spec = sum(estimate_text(json.dumps(s._asdict()), "o200k") for s in request.tools)
-    return spec + estimate_text(request.system, "o200k") + sum(estimate_text(text_of(i), "o200k") for i in request.items)
+    return (
+        spec + estimate_text(request.system, "o200k") + sum(estimate_text(text_of(i), "o200k") for i in request.items)
+    )
 
 
 async def until(true: Callable[[], Any]) -> None:

@@ -6,13 +6,25 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, capabilities, compacting, contexts, filler, manifest, results, size, summariser,
-    summary, texts, until,
-)  # fmt: skip
 from trio.testing import MockClock
 
 from pod.log import entries as e
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    compacting,
+    contexts,
+    filler,
+    manifest,
+    results,
+    size,
+    summariser,
+    summary,
+    texts,
+    until,
+)  # fmt: skip
 from worker.errors import ContextOverflow, ProviderDown
 from worker.items import AssistantItem, ToolResultItem
 from worker.models.base import Request
@@ -186,7 +198,9 @@ async def test_b011_the_compact_worker_finds_what_the_overview_and_a_prune_left_
         return summary(Findings="- port must be 7443 — source: fetch 7")
 
     worker = summariser(written, first=[call("search_session_log", query="7443")])
-    made = manifest(prune={"enabled": True, "min_savings": 2_000, "protected_tokens": 1_000}, compaction=compacting(None))
+    made = manifest(
+        prune={"enabled": True, "min_savings": 2_000, "protected_tokens": 1_000}, compaction=compacting(None)
+    )
     agent = Agent(caller(12))
     async with rig.open(agent, made, tools=[fetch], compact_model=worker) as pod:
         result = (await pod.run("go")).raise_for_status()
@@ -200,7 +214,10 @@ async def test_b011_the_compact_worker_finds_what_the_overview_and_a_prune_left_
 
 async def test_b011_a_summary_that_says_nothing_is_demanded_again_and_then_fails(rig: Rig) -> None:
     """B011: an empty-looking summary of a large prefix is refused twice, then the compaction fails."""
-    empty = "\n\n".join(f"## {name}\nnone" for name in ("Completed Tasks", "Active Task", "Key Decisions", "User Directives", "Current Work"))
+    empty = "\n\n".join(
+        f"## {name}\nnone"
+        for name in ("Completed Tasks", "Active Task", "Key Decisions", "User Directives", "Current Work")
+    )
     made = manifest(compaction=compacting(None), context={"ladder": ["compact"]})
     worker = summariser(empty)
     async with rig.open(Agent(caller(8)), made, tools=[Counted(1_000).tool], compact_model=worker) as pod:
@@ -223,7 +240,9 @@ async def test_b012_a_compact_model_with_a_smaller_window_is_never_sent_more(rig
 async def test_the_yield_is_recorded_before_the_compaction_and_the_same_run_goes_on(rig: Rig) -> None:
     """The worker ends cleanly; `yielded` stands before `compaction_started`; no new input, the same run id."""
     agent = Agent(caller(9))
-    async with rig.open(agent, manifest(compaction=compacting(8_000)), tools=[Counted(1_500).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(8_000)), tools=[Counted(1_500).tool], compact_model=summariser()
+    ) as pod:
         result = (await pod.run("go")).raise_for_status()
     kinds = rig.kinds()
     assert kinds.index("yielded") < kinds.index("compaction_started") < kinds.index("compaction_completed")
@@ -255,7 +274,9 @@ async def test_a_coarse_overview_is_the_second_rung(rig: Rig) -> None:
         return fail(ContextOverflow("no")) if tried["n"] == 1 else good.play(request, n)
 
     made = manifest(compaction=compacting(8_000))
-    async with rig.open(Agent(caller(6)), made, tools=[Counted(1_500).tool], compact_model=Agent(play, name="offline:c")) as pod:
+    async with rig.open(
+        Agent(caller(6)), made, tools=[Counted(1_500).tool], compact_model=Agent(play, name="offline:c")
+    ) as pod:
         (await pod.run("go")).raise_for_status()
     rungs = [(r.rung, r.state) for r in rig.of(e.CompactionRung)]
     assert rungs == [("compact", "tried"), ("compact", "failed"), ("coarse", "tried"), ("coarse", "done")]
@@ -329,7 +350,10 @@ async def test_b150_a_compaction_shows_its_progress_at_least_every_fifteen_secon
     made = manifest(compaction=compacting(None))
     seen: list[Any] = []
     async with rig.open(
-        Agent(caller(5)), made, tools=[Counted(1_500).tool], compact_model=Slow(played, name="offline:slow"),
+        Agent(caller(5)),
+        made,
+        tools=[Counted(1_500).tool],
+        compact_model=Slow(played, name="offline:slow"),
         observers=[seen.append],
     ) as pod:
         await pod.run("go")
@@ -341,7 +365,9 @@ async def test_b150_a_compaction_shows_its_progress_at_least_every_fifteen_secon
 
 async def test_the_compact_workers_own_log_stands_beside_the_segment(rig: Rig) -> None:
     """Its records are kept, whole, for looking at; they are not the session's entries."""
-    async with rig.open(Agent(caller(5)), manifest(compaction=compacting(None)), tools=[Counted(1_500).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        Agent(caller(5)), manifest(compaction=compacting(None)), tools=[Counted(1_500).tool], compact_model=summariser()
+    ) as pod:
         await pod.run("go")
         segment = pod.state.start.segment
         assert await pod.compact()
@@ -362,7 +388,11 @@ async def test_the_overview_holds_no_arguments_no_tool_content_and_no_reasoning(
 
     def play(request: Request, n: int) -> Step:
         if n <= 4:
-            return reply(think('{"x": "SECRET-REASONING"}', "SECRET-REASONING"), say(f"step {n}"), call("fetch", secret_argument="SECRET-ARGUMENT"))
+            return reply(
+                think('{"x": "SECRET-REASONING"}', "SECRET-REASONING"),
+                say(f"step {n}"),
+                call("fetch", secret_argument="SECRET-ARGUMENT"),
+            )
         return say("done")
 
     worker = summariser()
@@ -377,7 +407,9 @@ async def test_the_overview_holds_no_arguments_no_tool_content_and_no_reasoning(
 
 async def test_overview_warning_and_deadline_do_not_stop_a_compaction(rig: Rig) -> None:
     """Above the warning: a warning. Above the deadline: a coarse overview. Both times the compaction completes."""
-    settings = compacting(None, overview_target_tokens=3_000, overview_warning_tokens=3_000, overview_deadline_tokens=40_000)
+    settings = compacting(
+        None, overview_target_tokens=3_000, overview_warning_tokens=3_000, overview_deadline_tokens=40_000
+    )
     for name, more in (("warned", {}), ("coarse", {"overview_deadline_tokens": 3_500})):
         seen: list[Any] = []
         made = manifest(compaction={**settings, **more})
@@ -400,14 +432,22 @@ async def test_the_finish_warning_comes_once_and_below_the_reserve_only_the_summ
         None, worker_context_max_tokens=16_000, finish_warning_remaining_tokens=6_000, final_reserve_tokens=3_000,
         overview_target_tokens=2_000, summary_max_tokens=1_500, summary_target_tokens=500,
     )  # fmt: skip
-    async with rig.open(Agent(caller(12)), manifest(compaction=settings), tools=[Counted(1_000).tool], compact_model=worker, observers=[seen.append]) as pod:
+    async with rig.open(
+        Agent(caller(12)),
+        manifest(compaction=settings),
+        tools=[Counted(1_000).tool],
+        compact_model=worker,
+        observers=[seen.append],
+    ) as pod:
         await pod.run("go")
         assert await pod.compact()
     codes = [event.figures.get("code") for event in seen if event.type == "compaction.progress"]
     assert codes.count("finish_warning") == 1
     log = rig.worker_records(rig.worker_logs()[0])
     refused = [r.item for r in log if getattr(getattr(r, "item", None), "status", "") == "error"]
-    assert refused and all("too little context is left" in item.summary for item in refused if isinstance(item, ToolResultItem))
+    assert refused and all(
+        "too little context is left" in item.summary for item in refused if isinstance(item, ToolResultItem)
+    )
     assert all(size(request) <= 16_000 for request in worker.requests)
 
 
@@ -416,7 +456,9 @@ async def test_a_worker_without_a_summary_is_nudged_once_and_plain_text_is_never
     worker = Agent(lambda r, n: say("Here is my summary: all is well"), name="offline:talker")
     made = manifest(compaction=compacting(None), context={"ladder": ["compact"]})
     seen: list[Any] = []
-    async with rig.open(Agent(caller(5)), made, tools=[Counted(1_500).tool], compact_model=worker, observers=[seen.append]) as pod:
+    async with rig.open(
+        Agent(caller(5)), made, tools=[Counted(1_500).tool], compact_model=worker, observers=[seen.append]
+    ) as pod:
         await pod.run("go")
         assert not await pod.compact()
     assert len(worker.requests) == 2 and "no valid summary yet" in texts(worker.requests[1])
@@ -429,7 +471,11 @@ async def test_a_worker_that_marks_nothing_though_files_were_touched_is_nudged_o
     rig.file("a.txt", "alpha\n")
     for name, path in (("touched", "a.txt"), ("untouched", "nowhere.txt")):
         worker = summariser()
-        agent = Agent(lambda r, n, path=path: call("read_file", path=path) if n == 1 else call("fetch", n=n) if n <= 6 else say("done"))
+        agent = Agent(
+            lambda r, n, path=path: (
+                call("read_file", path=path) if n == 1 else call("fetch", n=n) if n <= 6 else say("done")
+            )
+        )
         made = manifest(tools={"enable": ["read_file"]}, compaction=compacting(None))
         async with rig.open(agent, made, name, tools=[Counted(1_500).tool], compact_model=worker) as pod:
             await pod.run("go")
@@ -448,11 +494,12 @@ async def test_the_summary_is_validated_before_the_commit(rig: Rig) -> None:
         return attempts[min(state["n"] - 1, 1)]
 
     settings = compacting(None, summary_max_tokens=600, summary_target_tokens=300, result_context_max_tokens=4_000)
-    async with rig.open(Agent(caller(8)), manifest(compaction=settings), tools=[Counted(1_000).tool], compact_model=summariser(written)) as pod:
+    async with rig.open(
+        Agent(caller(8)), manifest(compaction=settings), tools=[Counted(1_000).tool], compact_model=summariser(written)
+    ) as pod:
         await pod.run("go")
         assert await pod.compact()
         items = pod.state.start.items
         found = [i.text for i in items if getattr(i, "kind", "") == "summary"]
         assert len(found) == 1 and "SHORT AND VALID" in found[0]
         assert sum(pod.state.history.tokens) < 4_000, "result_context_max_tokens holds"
-    assert capabilities

@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Rig, capabilities, compacting, is_order, manifest, results, size, summariser, summary, texts, words, wrote,
-)  # fmt: skip
-from tests.pod.test_pod_resume import PRELUDE
 
 from pod.log import entries as e
+from tests.pod.pod_rig import (
+    Agent,
+    Rig,
+    capabilities,
+    is_order,
+    manifest,
+    results,
+    size,
+    summariser,
+    summary,
+    words,
+    wrote,
+)  # fmt: skip
+from tests.pod.test_pod_resume import PRELUDE
 from worker.errors import ContextOverflow
 from worker.models.base import Emit, Reply, Request
 from worker.records import WindowLearned
@@ -25,7 +35,9 @@ pytestmark = pytest.mark.anyio
 
 TASK = "Add the numbers one to five, one call each. TASK-MARK"
 
-DYING = PRELUDE + """
+DYING = (
+    PRELUDE
+    + """
 batch, ledger = sys.argv[4] == "batch", Path(sys.argv[5])
 
 @tool(effect="write")
@@ -48,6 +60,7 @@ async def main():
 
 anyio.run(main, backend=backend)
 """
+)
 
 
 def adding(ledger: Path) -> Tool:
@@ -168,8 +181,12 @@ async def test_3c_the_same_over_real_http(rig: Rig, monkeypatch: pytest.MonkeyPa
     def respond(request: RecordedRequest) -> Answer:
         served["n"] += 1
         body = json.dumps(request.json["messages"])
-        if "write_summary" in body and "order of the runtime" in body or "Text that you write outside the tool" in body:
-            written = [m for m in request.json["messages"] if m["role"] == "tool" and "summary recorded" in str(m["content"])]
+        if (
+            "write_summary" in body and "order of the runtime" in body
+        ) or "Text that you write outside the tool" in body:
+            written = [
+                m for m in request.json["messages"] if m["role"] == "tool" and "summary recorded" in str(m["content"])
+            ]
             return Answer("written") if written else Answer(calls=[Call("write_summary", {"text": summary()})])
         return Answer(calls=[Call("page", {"n": len(done) + 1})]) if len(done) < 60 else Answer("done")
 
@@ -187,5 +204,8 @@ async def test_3c_the_same_over_real_http(rig: Rig, monkeypatch: pytest.MonkeyPa
         refused = len(server.requests) - served["n"]
     assert result.text == "done" and done == list(range(1, 61))
     assert 1 <= refused <= 2 and set(learned.values()) == {20_000}
-    assert all(TASK in texts_ for texts_ in [r.body.decode() for r in server.requests] if '"page"' in texts_ and "You write the memory" not in texts_)
-    assert compacting and texts
+    assert all(
+        TASK in texts_
+        for texts_ in [r.body.decode() for r in server.requests]
+        if '"page"' in texts_ and "You write the memory" not in texts_
+    )

@@ -10,13 +10,25 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, capabilities, compacting, filler, manifest, results, summariser, texts, types, until, users,
-)  # fmt: skip
 
 from pod import Pod, RunFailed, UsageProblem
 from pod import bus as bus_module
 from pod.log import entries as e
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    capabilities,
+    compacting,
+    manifest,
+    results,
+    summariser,
+    texts,
+    types,
+    until,
+    users,
+)  # fmt: skip
 from worker.errors import ProviderDown
 from worker.interceptor import CONTINUE, Append, CallContext, Decision, Interceptor, RequestContext, Yield
 from worker.items import ContextItem, ToolOutput, UserItem
@@ -42,7 +54,7 @@ async def test_a_handle_gives_the_runs_events_in_order_and_ends_with_the_run(rig
     ]  # fmt: skip
     numbers = [event.seq for event in seen]
     assert numbers == sorted(numbers)
-    assert [t for t in types(seen)].count("request.started") == 3
+    assert list(types(seen)).count("request.started") == 3
     assert "".join(event.text for event in seen if event.type == "text.delta") == "done"
 
 
@@ -128,7 +140,13 @@ async def test_interrupt_modes_end_now_after_the_calls_or_at_the_next_segment(ri
     assert len(agent.requests) == 1
 
     agent = Agent(caller(30))
-    async with rig.open(agent, manifest(compaction=compacting(8_000)), "segment", tools=[Counted(1_500).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent,
+        manifest(compaction=compacting(8_000)),
+        "segment",
+        tools=[Counted(1_500).tool],
+        compact_model=summariser(),
+    ) as pod:
         async with pod.start("go") as run:
             await until(lambda: agent.requests)
             result = await run.interrupt("after_segment")
@@ -139,7 +157,9 @@ async def test_interrupt_modes_end_now_after_the_calls_or_at_the_next_segment(ri
 
 async def test_an_interrupt_that_was_asked_for_does_not_reach_into_the_next_run(rig: Rig) -> None:
     agent = Agent(caller(2))
-    async with rig.open(agent, manifest(compaction=compacting(8_000)), tools=[Counted(10).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(8_000)), tools=[Counted(10).tool], compact_model=summariser()
+    ) as pod:
         async with pod.start("go") as run:
             pod.running.orders.after_segment = True
             assert (await run.wait()).text == "done"
@@ -148,7 +168,9 @@ async def test_an_interrupt_that_was_asked_for_does_not_reach_into_the_next_run(
         assert (await pod.run("more")).status == "finished"
 
 
-async def test_a_slow_reader_never_blocks_the_run_and_misses_nothing_durable(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_reader_never_blocks_the_run_and_misses_nothing_durable(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The buffer is full long before the reader reads: what passed is lost, what is durable is read from the log."""
     monkeypatch.setattr(bus_module, "BUFFER", 10)
     async with rig.open(Agent(caller(40)), tools=[Counted(10).tool]) as pod, pod.start("go") as run:
@@ -160,7 +182,9 @@ async def test_a_slow_reader_never_blocks_the_run_and_misses_nothing_durable(rig
     assert durable == told and len(durable) > 120
 
 
-async def test_a_reader_that_lags_while_the_run_goes_on_gets_each_durable_event_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_lags_while_the_run_goes_on_gets_each_durable_event_once(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(bus_module, "BUFFER", 4)
     async with rig.open(Agent(caller(30)), tools=[Counted(10).tool]) as pod, pod.start("go") as run:
         durable: list[int] = []
@@ -191,13 +215,12 @@ async def test_wait_can_be_cancelled_and_the_run_goes_on(rig: Rig) -> None:
 
 async def test_a_second_run_beside_the_first_is_refused_and_stores_nothing(rig: Rig) -> None:
     agent = Agent(lambda r, n: hang())
-    async with rig.open(agent) as pod:
-        async with pod.start("first") as run:
-            await until(lambda: agent.requests)
-            with pytest.raises(UsageProblem, match="under way"):
-                await pod.run("second")
-            with pytest.raises(UsageProblem, match="under way"):
-                _ = run.result
+    async with rig.open(agent) as pod, pod.start("first") as run:
+        await until(lambda: agent.requests)
+        with pytest.raises(UsageProblem, match="under way"):
+            await pod.run("second")
+        with pytest.raises(UsageProblem, match="under way"):
+            _ = run.result
     assert [r.item.text for r in rig.of(Input)] == ["first"]
 
 
@@ -261,7 +284,11 @@ async def test_a_denial_reaches_the_model_with_its_message_and_is_counted(rig: R
 async def test_allowed_calls_of_a_batch_run_before_the_pause_and_not_again(rig: Rig) -> None:
     ran: list[str] = []
     fetch = Counted(10)
-    agent = Agent(lambda r, n: calls([call("fetch", n=1), call("deploy", command="x"), call("fetch", n=2)]) if n == 1 else say("done"))
+    agent = Agent(
+        lambda r, n: (
+            calls([call("fetch", n=1), call("deploy", command="x"), call("fetch", n=2)]) if n == 1 else say("done")
+        )
+    )
     async with rig.open(agent, manifest(permissions={"profile": "safe"}), tools=[fetch.tool, deploying(ran)]) as pod:
         result = await pod.run("go")
         assert result.status == "paused" and sorted(fetch.calls) == [1, 2] and not ran
@@ -299,7 +326,10 @@ async def test_a_new_message_to_a_paused_run_waits_for_the_answer(rig: Rig) -> N
 async def test_a_limit_ends_the_run_resumable_with_its_figures(rig: Rig, sections: dict[str, Any], limit: str) -> None:
     same = limit == "repeat_call"
     price = Price(input=3.0, output=3.0, cache_read=3.0, cache_write=3.0, source="test")
-    agent = Agent(lambda r, n: call("fetch", n=0 if same else n) if n <= 20 else say("done"), capabilities=capabilities(price=price))
+    agent = Agent(
+        lambda r, n: call("fetch", n=0 if same else n) if n <= 20 else say("done"),
+        capabilities=capabilities(price=price),
+    )
     async with rig.open(agent, manifest(**sections), tools=[Counted(300).tool]) as pod:
         result = await pod.run("go")
     assert result.status == "limit" and result.exit_code == 4 and result.resumable
@@ -310,7 +340,9 @@ async def test_a_limit_ends_the_run_resumable_with_its_figures(rig: Rig, section
     assert users(agent.requests[-1]) == ["go"]
 
 
-async def test_wall_time_counts_from_the_runs_start_through_a_restart(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wall_time_counts_from_the_runs_start_through_a_restart(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import time
 
     made = manifest(limits={"max_wall_seconds": 1_000})
@@ -362,7 +394,9 @@ async def test_deps_reach_tools_and_never_the_schema(rig: Rig) -> None:
     assert found[0] is book and results(agent.requests[-1])[0].text() == "4711"
 
 
-async def test_tools_and_interceptors_named_in_the_manifest_are_loaded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tools_and_interceptors_named_in_the_manifest_are_loaded(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     module = ModuleType("my_agent_package")
 
     @tool
@@ -492,7 +526,9 @@ async def test_b164_an_error_inside_the_model_code_ends_the_stream_and_is_raised
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-def test_b165_run_sync_works_twice_and_one_pod_object_in_two_loops_one_after_the_other(tmp_path: Path, anyio_backend: str) -> None:
+def test_b165_run_sync_works_twice_and_one_pod_object_in_two_loops_one_after_the_other(
+    tmp_path: Path, anyio_backend: str
+) -> None:
     """B165: each use has its own loop; the compaction in the second one works."""
     rig = Rig(tmp_path)
     for backend in ("asyncio", "trio"):
@@ -503,7 +539,9 @@ def test_b165_run_sync_works_twice_and_one_pod_object_in_two_loops_one_after_the
             )  # fmt: skip
             assert result.text == "done"
     agent = Agent(caller(6))
-    pod = rig.open(agent, manifest(compaction=compacting(None)), tools=[Counted(1_500).tool], compact_model=summariser())
+    pod = rig.open(
+        agent, manifest(compaction=compacting(None)), tools=[Counted(1_500).tool], compact_model=summariser()
+    )
 
     async def first() -> str | None:
         async with pod:
@@ -532,10 +570,14 @@ async def test_run_sync_raises_what_the_run_raises_not_a_group(rig: Rig) -> None
 
 
 async def test_the_result_says_why_and_counts_what_was_done(rig: Rig) -> None:
-    agent = Agent(lambda r, n: reply(call("fetch", n=n) if n <= 2 else say("done"), usage=Usage(input_tokens=100 * n, output_tokens=7)))
+    agent = Agent(
+        lambda r, n: reply(
+            call("fetch", n=n) if n <= 2 else say("done"), usage=Usage(input_tokens=100 * n, output_tokens=7)
+        )
+    )
     async with rig.open(agent, tools=[Counted(5).tool]) as pod:
         result = await pod.run("go")
     assert (result.requests, result.tool_calls, result.input_tokens, result.output_tokens) == (3, 2, 600, 21)
     assert result.why_model_stopped == "end" and result.cost_usd is None and result.segments == 1
     assert result.pod == "p" and result.session == rig.starts()[0].session
-    assert not rig.of(Warned) and filler(1)
+    assert not rig.of(Warned)

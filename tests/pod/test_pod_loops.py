@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, capabilities, compacting, filler, manifest, results, summariser, summary, users, words,
-)
 
 from pod.log import entries as e
 from pod.result import RunResult
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    capabilities,
+    compacting,
+    filler,
+    manifest,
+    results,
+    summariser,
+    words,
+)
 from worker.errors import ContextOverflow
 from worker.interceptor import CONTINUE, Append, Decision, Interceptor, RequestContext
 from worker.items import ContextItem
@@ -46,13 +56,16 @@ async def test_b002_the_number_of_an_old_segment_never_triggers_in_the_new_one(r
         )
     )
     async with rig.open(
-        agent, manifest(compaction=compacting(90_000, retained_tokens=8_000)), tools=[fetch.tool], compact_model=summariser()
+        agent,
+        manifest(compaction=compacting(90_000, retained_tokens=8_000)),
+        tools=[fetch.tool],
+        compact_model=summariser(),
     ) as pod:
         (await pod.run("fetch three")).raise_for_status()
     assert len(rig.segments()) == 2
-    assert [r.call_id for r in results(agent.requests[1])] == [
-        r.call_id for r in results(agent.requests[-1])
-    ][:1], "the retained tail is whole"
+    assert [r.call_id for r in results(agent.requests[1])] == [r.call_id for r in results(agent.requests[-1])][:1], (
+        "the retained tail is whole"
+    )
 
 
 async def test_b003_a_run_yields_inside_the_turn_before_the_request_that_would_pass_the_threshold(rig: Rig) -> None:
@@ -79,12 +92,16 @@ async def test_b004_a_compaction_that_frees_almost_nothing_is_refused_and_not_re
     fetch = Counted(1_200)
     agent = Agent(caller(20))
     worker = summariser()
-    async with rig.open(agent, manifest(compaction=compacting(12_000)), tools=[fetch.tool], compact_model=worker) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(12_000)), tools=[fetch.tool], compact_model=worker
+    ) as pod:
         result = await pod.run("keep this: " + filler(8_000))
     assert result.error_kind == "compact_thrash"
     assert len(rig.of(e.CompactionStarted)) == 1 and len(rig.segments()) == 1
     failed = [r for r in rig.of(e.CompactionRung) if r.state == "failed"]
-    assert failed and all("must lie under 6,000 and a tenth below" in r.reason and r.figures["after"] > 6_000 for r in failed)
+    assert failed and all(
+        "must lie under 6,000 and a tenth below" in r.reason and r.figures["after"] > 6_000 for r in failed
+    )
     assert result.details["tokens"] > 12_000 and result.details["target"] == 6_000
 
 
@@ -94,7 +111,9 @@ class Reinjected(Interceptor):
     async def before_request(self, ctx: RequestContext) -> Decision:
         if any(isinstance(i, ContextItem) and i.kind == "notice" for i in ctx.history.view):
             return CONTINUE
-        return Append((ContextItem(kind="notice", text=filler(9_000)),)) if ctx.history.counters.segments > 1 else CONTINUE
+        return (
+            Append((ContextItem(kind="notice", text=filler(9_000)),)) if ctx.history.counters.segments > 1 else CONTINUE
+        )
 
 
 async def test_thrash_is_detected_where_a_new_segment_is_above_its_trigger_at_once(rig: Rig) -> None:
@@ -130,7 +149,9 @@ async def test_b005_at_most_one_compaction_when_a_session_grows_slowly_through_r
 
 async def test_b006_an_overflow_with_compaction_off_ends_with_the_overflow_error(rig: Rig) -> None:
     """B006: no trigger is set, so no compact worker starts, and the error says that the policy is off."""
-    agent = Agent(lambda r, n: call("fetch", n=1) if n == 1 else fail(ContextOverflow("the prompt is too long", status=400)))
+    agent = Agent(
+        lambda r, n: call("fetch", n=1) if n == 1 else fail(ContextOverflow("the prompt is too long", status=400))
+    )
     worker = summariser()
     async with rig.open(agent, manifest(), tools=[Counted(100).tool], compact_model=worker) as pod:
         result = await pod.run("go")
@@ -157,7 +178,9 @@ async def test_each_trigger_is_optional_and_never_derived_from_the_other(rig: Ri
     """Only `threshold`: a run may grow beyond it. Only `request_threshold`: nothing happens between runs."""
     only_between_runs = manifest(compaction=compacting(None, threshold=6_000))
     assert only_between_runs.triggers == {"threshold": 6_000}
-    async with rig.open(Agent(caller(8)), only_between_runs, "a", tools=[Counted(1_500).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        Agent(caller(8)), only_between_runs, "a", tools=[Counted(1_500).tool], compact_model=summariser()
+    ) as pod:
         (await pod.run("fetch")).raise_for_status()
         assert not rig.of(e.CompactionStarted, "a"), "not inside the run"
         (await pod.run("again")).raise_for_status()
@@ -165,7 +188,9 @@ async def test_each_trigger_is_optional_and_never_derived_from_the_other(rig: Ri
 
     only_inside = manifest(compaction=compacting(20_000))
     assert only_inside.triggers == {"request_threshold": 20_000}
-    async with rig.open(Agent(caller(8)), only_inside, "b", tools=[Counted(1_500).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        Agent(caller(8)), only_inside, "b", tools=[Counted(1_500).tool], compact_model=summariser()
+    ) as pod:
         (await pod.run("fetch")).raise_for_status()
         (await pod.run("again")).raise_for_status()
     assert not rig.of(e.CompactionStarted, "b")
@@ -227,4 +252,3 @@ async def test_percent_triggers_are_shares_of_what_is_available(rig: Rig) -> Non
     async with rig.open(Agent(caller(1), capabilities=capabilities(41_000)), made, tools=[Counted(10).tool]) as pod:
         assert pod.init_event().triggers == {"request_threshold": 20_000}
         assert pod.running.compactor.limits().lowest == 20_000
-    assert summary()

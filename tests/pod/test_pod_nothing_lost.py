@@ -8,14 +8,27 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, compacting, contexts, filler, manifest, results, summariser, summary, texts, users, words,
-)  # fmt: skip
 
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.files import Files
 from pod.log.folder import PodFolder
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    compacting,
+    contexts,
+    filler,
+    manifest,
+    results,
+    summariser,
+    summary,
+    texts,
+    users,
+    words,
+)  # fmt: skip
 from worker.builtin.process_table import look_at
 from worker.errors import ContextOverflow
 from worker.items import ContextItem, UserItem
@@ -50,12 +63,14 @@ async def test_b022_the_current_request_crosses_whole_once_and_as_user_words(rig
     """B022: do A, then B, then C: after the yield the message stands in the user role, once, every byte of it."""
     task = "Do ALPHA-1, then BRAVO-2, then CHARLIE-3.\n\tKeep «quotes», tabs\tand blanks  as they are."
     agent = Agent(caller(16))
-    async with rig.open(agent, manifest(compaction=compacting(9_000)), tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(9_000)), tools=[Counted(1_200).tool], compact_model=summariser()
+    ) as pod:
         (await pod.run(task)).raise_for_status()
     assert len(rig.segments()) >= 3
     for request in agent.requests:
         assert words(request).count(task) == 1
-        holders = [m for m in messages(request) if "CHARLIE-3" in str(m["content"] if "content" in m else "")]
+        holders = [m for m in messages(request) if "CHARLIE-3" in str(m.get("content", ""))]
         assert [m["role"] for m in holders] == ["user"]
 
 
@@ -72,12 +87,13 @@ async def test_b023_recovery_after_an_overflow_rebuilds_what_the_normal_path_bui
             return call("read_file", path="a.txt")
         return call("fetch", n=n) if n <= 9 else say("done")
 
+    yielded = 0
     built: list[list[tuple[str, str]]] = []
     for name, section in (("a", compacting(9_000)), ("b", compacting(None, threshold=9_000))):
         agent = Agent(play)
 
-        def refusing(request: Request, n: int, agent: Agent = agent, name: str = name) -> Any:
-            if name == "b" and len(rig.segments("b")) == 1 and n == yielded:
+        def refusing(request: Request, n: int, agent: Agent = agent, name: str = name, at: int = yielded) -> Any:
+            if name == "b" and len(rig.segments("b")) == 1 and n == at:
                 agent.served -= 1
                 return fail(ContextOverflow("too long", limit=190_000, status=400))
             return play(request, n)
@@ -90,7 +106,13 @@ async def test_b023_recovery_after_an_overflow_rebuilds_what_the_normal_path_bui
             tag = pod.state.start.tag
         assert len(rig.segments(name)) == 2
         first = next(r for r in agent.requests if contexts(r, "summary"))
-        built.append([(i.type, getattr(i, "kind", ""), str(getattr(i, "text", ""))) for i in first.items if i.type != "tool_result"])
+        built.append(
+            [
+                (i.type, getattr(i, "kind", ""), str(getattr(i, "text", "")))
+                for i in first.items
+                if i.type != "tool_result"
+            ]
+        )
         built[-1].append((first.system.replace(tag, "TAG"),))
         if name == "a":
             yielded = next(n for n, r in enumerate(agent.requests, 1) if r is first)
@@ -116,7 +138,10 @@ async def test_b024_files_come_back_once_and_references_say_whether_they_changed
         rig.file("c.txt", "changed\n")
         return summary()
 
-    marked = [call("add_reference", path="a.txt", reason="the plan"), call("mark_read_required", path="b.txt", offset=2, limit=5)]
+    marked = [
+        call("add_reference", path="a.txt", reason="the plan"),
+        call("mark_read_required", path="b.txt", offset=2, limit=5),
+    ]
     agent = Agent(play)
     made = manifest(tools={"enable": ["read_file"]}, compaction=compacting(None, retained_tokens=1_000))
     async with rig.open(agent, made, tools=[Counted(1_200).tool], compact_model=summariser(write, first=marked)) as pod:
@@ -203,7 +228,9 @@ async def test_the_tail_is_cut_by_tokens_and_not_by_turns(rig: Rig) -> None:
     for retained, least in ((1_500, 1), (4_500, 3)):
         name = f"t{retained}"
         made = manifest(compaction=compacting(20_000, retained_tokens=retained))
-        async with rig.open(Agent(caller(20)), made, name, tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
+        async with rig.open(
+            Agent(caller(20)), made, name, tools=[Counted(1_200).tool], compact_model=summariser()
+        ) as pod:
             (await pod.run("one long turn")).raise_for_status()
         kept = [i for i in rig.starts(name)[1].items if i.type == "tool_result"]
         assert len(kept) == least and kept[-1].content and "begins" in kept[-1].content
@@ -238,7 +265,9 @@ async def test_b025_background_jobs_are_listed_by_code_and_still_answer(rig: Rig
 async def test_b026_the_run_goes_on_by_itself_and_nothing_is_put_into_the_users_mouth(rig: Rig) -> None:
     """B026: after the compaction the next request leaves without input; the only user message is the user's."""
     agent = Agent(caller(14))
-    async with rig.open(agent, manifest(compaction=compacting(9_000)), tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(9_000)), tools=[Counted(1_200).tool], compact_model=summariser()
+    ) as pod:
         result = (await pod.run("only these words")).raise_for_status()
     assert result.text == "done" and result.compactions >= 1
     assert len(rig.of(Input)) == 1 and rig.of(e.RunEndedEntry)[-1].status == "finished"
@@ -312,7 +341,9 @@ async def test_b029_a_message_that_came_during_a_compaction_by_hand_needs_no_oth
     good = summariser()
     worker = Sending(good.play, name="offline:sending")
     agent = Agent(caller(6))
-    async with rig.open(agent, manifest(compaction=compacting(None)), tools=[Counted(1_200).tool], compact_model=worker) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(None)), tools=[Counted(1_200).tool], compact_model=worker
+    ) as pod:
         worker.pod = pod
         await pod.run("go")
         assert await pod.compact()
@@ -337,7 +368,9 @@ async def test_a_run_and_a_compaction_by_hand_never_run_side_by_side(rig: Rig) -
 
     worker = Waiting(summariser().play, name="offline:waiting")
     agent = Agent(caller(6))
-    async with rig.open(agent, manifest(compaction=compacting(None)), tools=[Counted(1_200).tool], compact_model=worker) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(None)), tools=[Counted(1_200).tool], compact_model=worker
+    ) as pod:
         await pod.run("go")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(pod.compact)
@@ -363,7 +396,9 @@ class Barrier(Files):
 
 
 @pytest.mark.parametrize("moment", ["before the segment's file", "before the pointer"])
-async def test_b073_a_message_at_the_moment_of_the_switch_is_in_exactly_one_place_and_replayed(rig: Rig, moment: str) -> None:
+async def test_b073_a_message_at_the_moment_of_the_switch_is_in_exactly_one_place_and_replayed(
+    rig: Rig, moment: str
+) -> None:
     """B073: it arrives after the tail was read and before the pointer moves."""
     made = manifest(compaction=compacting(None))
     async with rig.open(Agent(caller(6)), made, tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
@@ -380,7 +415,9 @@ async def test_b073_a_message_at_the_moment_of_the_switch_is_in_exactly_one_plac
         assert (await pod.resume()).status == "finished"
     assert users(agent.requests[-1]) == ["late"]
     assert [r.inbox for r in rig.of(Input) if r.item.text == "late"] == ["late-1"]
-    async with rig.open(Agent(lambda r, n: say("ok")), made, tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        Agent(lambda r, n: say("ok")), made, tools=[Counted(1_200).tool], compact_model=summariser()
+    ) as pod:
         assert not pod.state.queued and not list(rig.folder().inbox.glob("*.json"))
 
 

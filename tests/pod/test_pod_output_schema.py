@@ -12,13 +12,20 @@ from pod import Manifest, Pod, UsageProblem
 from worker.testing import ScriptedModel, Step, say
 
 pytestmark = pytest.mark.anyio
-SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}},
+    "required": ["count"],
+    "additionalProperties": False,
+}
 
 
 def pod(folder: Path, steps: list[Step], schema: Any = SCHEMA) -> tuple[Pod, ScriptedModel]:
     path = folder / "schema.json"
     path.write_text(schema if isinstance(schema, str) else json.dumps(schema), encoding="utf-8")
-    manifest = Manifest.model_validate({"worker": {"output_schema": str(path)}, "tools": {"enable": []}, "prune": {"enabled": False}})
+    manifest = Manifest.model_validate(
+        {"worker": {"output_schema": str(path)}, "tools": {"enable": []}, "prune": {"enabled": False}}
+    )
     model = ScriptedModel(steps)
     return Pod.open(manifest, name="p", home=folder / "home", cwd=folder, model=model), model
 

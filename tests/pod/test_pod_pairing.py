@@ -6,16 +6,27 @@ from dataclasses import replace
 
 import anyio
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, capabilities, compacting, filler, manifest, results, summariser, texts, users, words,
-)  # fmt: skip
 
-from pod.log import entries as e
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    capabilities,
+    compacting,
+    filler,
+    manifest,
+    results,
+    summariser,
+    texts,
+    users,
+    words,
+)  # fmt: skip
 from worker.errors import InvalidHistory
 from worker.items import AssistantItem, ReasoningItem, ToolCallItem
 from worker.models.base import Request
 from worker.records import ToolResult
-from worker.testing import call, calls, fail, reply, say, think
+from worker.testing import call, calls, reply, say, think
 from worker.testing.scripted import Step
 from worker.tools import tool
 
@@ -44,7 +55,9 @@ async def test_b013_the_tail_never_begins_with_a_result_wherever_the_cut_would_f
                 compactor.config = replace(compactor.config, retained_tokens=sum(history.tokens[at:]))
                 cut = compactor.plan("hand").cut.at
                 assert cut >= at
-                assert cut == len(history.view) or history.view[cut].type in ("user", "assistant"), "a reply begins there"
+                assert cut == len(history.view) or history.view[cut].type in ("user", "assistant"), (
+                    "a reply begins there"
+                )
             at = places[-2 - inside]
             compactor.config = replace(compactor.config, retained_tokens=sum(history.tokens[at:]))
             assert await pod.compact()
@@ -77,10 +90,18 @@ async def test_b014_a_parallel_batch_is_kept_or_summarised_whole_whatever_the_or
     for retained in (500, 3_000):
         name = f"p{retained}"
         settings = compacting(9_000, retained_tokens=retained)
-        async with rig.open(agent, manifest(compaction=settings), name, tools=[slow, Counted(900).tool], compact_model=summariser()) as pod:
+        async with rig.open(
+            agent, manifest(compaction=settings), name, tools=[slow, Counted(900).tool], compact_model=summariser()
+        ) as pod:
             (await pod.run("go")).raise_for_status()
         order = [r.item.call_id for r in rig.of(ToolResult, name) if r.item.name == "slow"]
-        asked = [i.call_id for r in rig.log(name) if r.kind == "reply" for i in r.items if i.type == "tool_call" and i.name == "slow"]
+        asked = [
+            i.call_id
+            for r in rig.log(name)
+            if r.kind == "reply"
+            for i in r.items
+            if i.type == "tool_call" and i.name == "slow"
+        ]
         assert order == asked[::-1], "the log holds them in the order in which they ended"
         for start in rig.starts(name)[1:]:
             kept = [i.call_id for i in start.items if i.type == "tool_result" and i.name == "slow"]
@@ -91,7 +112,9 @@ async def test_b014_a_parallel_batch_is_kept_or_summarised_whole_whatever_the_or
 async def test_b015_a_users_words_beside_a_result_survive_the_result(rig: Rig) -> None:
     """B015: words that arrive with the results of a batch are the user's; the result block goes with its call."""
     agent = Agent(caller(12))
-    async with rig.open(agent, manifest(compaction=compacting(12_000)), tools=[Counted(1_400).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(12_000)), tools=[Counted(1_400).tool], compact_model=summariser()
+    ) as pod:
 
         async def steer(n: int) -> None:
             await pod.send("also keep the old API")
@@ -114,9 +137,19 @@ async def test_b015_a_users_words_beside_a_result_survive_the_result(rig: Rig) -
 
 async def test_b016_no_call_of_the_old_segment_is_waited_for_in_the_new_one(rig: Rig) -> None:
     """B016: the first call after a rotation is answered once, and nothing is invented for older ones."""
-    agent = Agent(lambda r, n: calls(call("fetch", n=n * 10 + k) for k in range(3)) if n <= 4 else call("fetch", n=99) if n == 5 else say("done"))
+    agent = Agent(
+        lambda r, n: (
+            calls(call("fetch", n=n * 10 + k) for k in range(3))
+            if n <= 4
+            else call("fetch", n=99)
+            if n == 5
+            else say("done")
+        )
+    )
     settings = compacting(12_000, retained_tokens=400, retained_floor_tokens=100)
-    async with rig.open(agent, manifest(compaction=settings), tools=[Counted(900).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=settings), tools=[Counted(900).tool], compact_model=summariser()
+    ) as pod:
         (await pod.run("go")).raise_for_status()
     assert len(rig.segments()) >= 2
     last = agent.requests[-1]
@@ -137,7 +170,9 @@ async def test_b017_a_call_that_waits_for_approval_outlives_everything_until_it_
         return "deployed"
 
     made = manifest(permissions={"profile": "safe"}, compaction=compacting(None, threshold=3_000))
-    agent = Agent(lambda r, n: call("fetch", n=n) if n <= 4 else call("deploy", command="prod") if n == 5 else say("done"))
+    agent = Agent(
+        lambda r, n: call("fetch", n=n) if n <= 4 else call("deploy", command="prod") if n == 5 else say("done")
+    )
     options = {"tools": [Counted(900).tool, deploy], "compact_model": summariser()}
     async with rig.open(agent, made, **options) as pod:
         result = await pod.run("deploy it")
@@ -185,7 +220,9 @@ async def test_b020_signed_reasoning_never_stands_behind_another_prefix(rig: Rig
     assert agent.rejected == 0 and len(rig.segments()) >= 2
     for start in rig.starts()[1:]:
         assert not [i for i in start.items if isinstance(i, ReasoningItem)]
-        assert [i for i in start.items if isinstance(i, AssistantItem)] and [i for i in start.items if i.type == "tool_call"]
+        assert [i for i in start.items if isinstance(i, AssistantItem)] and [
+            i for i in start.items if i.type == "tool_call"
+        ]
 
 
 async def test_reasoning_that_is_bound_to_nothing_stays_in_the_tail(rig: Rig) -> None:
@@ -199,7 +236,10 @@ async def test_reasoning_that_is_bound_to_nothing_stays_in_the_tail(rig: Rig) ->
 
 async def test_b020_reasoning_goes_to_no_other_model_after_a_switch(rig: Rig) -> None:
     """B020: reopened with another model, the same session is accepted: foreign reasoning is not sent."""
-    first = Agent(lambda r, n: reply(think('"sig"', "x"), say("a"), call("fetch", n=n)) if n <= 2 else say("done"), name="offline:one")
+    first = Agent(
+        lambda r, n: reply(think('"sig"', "x"), say("a"), call("fetch", n=n)) if n <= 2 else say("done"),
+        name="offline:one",
+    )
     async with rig.open(first, tools=[Counted(100).tool]) as pod:
         (await pod.run("go")).raise_for_status()
     assert b'\\"sig\\"' in first.requests[-1].messages
@@ -207,4 +247,3 @@ async def test_b020_reasoning_goes_to_no_other_model_after_a_switch(rig: Rig) ->
     async with rig.open(other, tools=[Counted(100).tool]) as pod:
         (await pod.run("go on")).raise_for_status()
     assert b"sig" not in other.requests[-1].messages and "a" in texts(other.requests[-1])
-    assert fail and e

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, capabilities, compacting, contexts, filler, manifest, results, size, summariser, texts,
-    types, users, words,
-)  # fmt: skip
 
 from pod.log import entries as e
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    capabilities,
+    compacting,
+    contexts,
+    filler,
+    manifest,
+    results,
+    size,
+    summariser,
+    types,
+    users,
+    words,
+)  # fmt: skip
 from worker.errors import AuthFailed, ContextOverflow, StreamBroken
 from worker.items import ToolResultItem
 from worker.models.base import Capabilities, Emit, Price, Reply, Request, Usage
@@ -52,7 +66,9 @@ async def test_b051_what_the_next_request_adds_counts_before_it_leaves(rig: Rig)
         lambda r, n: reply(call("big"), usage=Usage(input_tokens=100_000, output_tokens=10)) if n == 1 else say("done"),
         window=140_000,
     )
-    async with rig.open(agent, manifest(compaction=compacting(120_000)), tools=[big], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(120_000)), tools=[big], compact_model=summariser()
+    ) as pod:
         (await pod.run("go")).raise_for_status()
     started = rig.of(e.CompactionStarted)[0]
     assert started.trigger == "request_threshold" and started.tokens > 135_000
@@ -75,7 +91,9 @@ async def test_b055_a_stated_limit_is_learned_and_used_for_the_triggers_afterwar
 
 async def test_refusals_that_name_no_limit_teach_nine_tenths_of_what_was_refused(rig: Rig) -> None:
     agent = Real(caller(50), 20_000, says=False)
-    async with rig.open(agent, manifest(compaction=compacting(150_000)), tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(150_000)), tools=[Counted(1_200).tool], compact_model=summariser()
+    ) as pod:
         (await pod.run("go")).raise_for_status()
     assert 1 <= agent.refused <= 2
     learned = rig.of(WindowLearned)
@@ -94,7 +112,11 @@ async def test_b056_b057_a_smaller_model_gets_no_request_above_its_window(rig: R
         (await pod.run("the task")).raise_for_status()
         assert pod.running.worker.sender.occupancy().tokens > 55_000
     b = Agent(caller(3), window=24_000, name="offline:b")
-    worker = Agent(lambda r, n: fail(AuthFailed("no", status=401)), name="offline:a") if broken else summariser(window=24_000)
+    worker = (
+        Agent(lambda r, n: fail(AuthFailed("no", status=401)), name="offline:a")
+        if broken
+        else summariser(window=24_000)
+    )
     async with rig.open(b, made, tools=[fetch.tool], compact_model=worker) as pod:
         (await pod.run("go on with b")).raise_for_status()
     assert b.requests and all(size(r) <= 23_000 for r in b.requests)
@@ -155,7 +177,9 @@ async def test_b062_recovery_reduces_the_cause_and_repeats_no_tool(rig: Rig) -> 
         return filler(30_000, "flood")
 
     agent = Real(lambda r, n: call("flood") if n == 1 else say("done"), 20_000)
-    async with rig.open(agent, manifest(compaction=compacting(150_000)), tools=[flood], compact_model=summariser()) as pod:
+    async with rig.open(
+        agent, manifest(compaction=compacting(150_000)), tools=[flood], compact_model=summariser()
+    ) as pod:
         result = (await pod.run("one question")).raise_for_status()
     assert ran == [1] and result.text == "done" and agent.refused == 1
     (left,) = results(agent.requests[-1], "flood")
@@ -167,7 +191,13 @@ async def test_b064_a_recovered_overflow_is_no_failure_in_the_stream(rig: Rig) -
     """B064: recovering, then the result; no terminal error event, exit code 0."""
     seen: list[Any] = []
     agent = Real(caller(16), 15_000)
-    async with rig.open(agent, manifest(compaction=compacting(150_000)), tools=[Counted(1_200).tool], compact_model=summariser(), observers=[seen.append]) as pod:
+    async with rig.open(
+        agent,
+        manifest(compaction=compacting(150_000)),
+        tools=[Counted(1_200).tool],
+        compact_model=summariser(),
+        observers=[seen.append],
+    ) as pod:
         result = (await pod.run("go")).raise_for_status()
     assert agent.refused == 1 and result.exit_code == 0 and result.error is None
     ended = [event for event in seen if event.type == "run.ended"]
@@ -179,7 +209,12 @@ async def test_b064_a_recovered_overflow_is_no_failure_in_the_stream(rig: Rig) -
 async def test_b158_b159_compaction_is_counted_itemised_and_totals_never_fall(rig: Rig) -> None:
     """B158: the compact worker's tokens and cost stand in the totals, by purpose. B159: through compaction and restart."""
     priced = capabilities(price=PRICE)
-    agent = Agent(lambda r, n: reply(call("fetch", n=n) if n % 4 else say("done"), usage=Usage(input_tokens=15_000, output_tokens=10)), capabilities=priced)
+    agent = Agent(
+        lambda r, n: reply(
+            call("fetch", n=n) if n % 4 else say("done"), usage=Usage(input_tokens=15_000, output_tokens=10)
+        ),
+        capabilities=priced,
+    )
     worker = Agent(
         lambda r, n: reply(
             call("write_summary", text=summary_text()) if n % 2 else say("ok"), usage=Usage(input_tokens=20_000, output_tokens=100)
@@ -202,8 +237,11 @@ async def test_b158_b159_compaction_is_counted_itemised_and_totals_never_fall(ri
         look(pod)
         result = await pod.run("more")
         look(pod)
-    for before, after in zip(seen, seen[1:], strict=False):
-        assert all(after[key] >= before[key] for key in ("requests", "prompt_tokens", "output_tokens", "cost_usd", "prunes", "compactions"))
+    for before, after in itertools.pairwise(seen):
+        assert all(
+            after[key] >= before[key]
+            for key in ("requests", "prompt_tokens", "output_tokens", "cost_usd", "prunes", "compactions")
+        )
     assert seen[3]["prompt_tokens"] - seen[2]["prompt_tokens"] == 40_000
     assert seen[3] == seen[4], "a restart changes nothing"
     assert set(result.usage) == {"worker:offline:agent", "compaction:offline:summariser"}
@@ -224,7 +262,9 @@ async def test_a_compaction_inside_a_run_counts_for_its_cost_and_tokens_but_not_
     priced = capabilities(price=PRICE)
     made = manifest(worker={"max_requests": 13}, compaction=compacting(8_000))
     worker = summariser(capabilities=priced)
-    async with rig.open(Agent(caller(12), capabilities=priced), made, tools=[Counted(1_500).tool], compact_model=worker) as pod:
+    async with rig.open(
+        Agent(caller(12), capabilities=priced), made, tools=[Counted(1_500).tool], compact_model=worker
+    ) as pod:
         result = (await pod.run("go")).raise_for_status()
     assert result.requests == 13 and result.compactions >= 2 and len(worker.requests) >= 4
     main = sum(r.cost_usd or 0 for r in rig.of(ReplyRecord))
@@ -271,7 +311,9 @@ async def test_prune_protects_a_suffix_by_tokens_also_inside_one_long_turn(rig: 
             (await pod.run("one turn")).raise_for_status()
         whole = [r for r in results(agent.requests[-1]) if not r.pruned]
         assert len(whole) * 1_000 >= protected - 1_000
-        assert [r.pruned for r in results(agent.requests[-1])] == sorted((r.pruned for r in results(agent.requests[-1])), reverse=True)
+        assert [r.pruned for r in results(agent.requests[-1])] == sorted(
+            (r.pruned for r in results(agent.requests[-1])), reverse=True
+        )
         assert any(r.pruned for r in results(agent.requests[-1]))
 
 
@@ -292,7 +334,8 @@ async def test_prune_is_idempotent_also_after_a_restart(rig: Rig) -> None:
 async def test_a_pruned_state_crosses_with_the_retained_tail(rig: Rig) -> None:
     """The seed: the tail of a new segment is kept as it stood in the view: pruned results stay pruned."""
     made = manifest(
-        prune={"enabled": True, "protected_tokens": 1_200, "min_savings": 1_500}, compaction=compacting(None, retained_tokens=3_500)
+        prune={"enabled": True, "protected_tokens": 1_200, "min_savings": 1_500},
+        compaction=compacting(None, retained_tokens=3_500),
     )
     agent = Agent(caller(34))
     async with rig.open(agent, made, tools=[Counted(1_000).tool], compact_model=summariser()) as pod:
@@ -308,7 +351,9 @@ async def test_an_auto_read_is_an_ordinary_item_that_later_prunes_and_compaction
     rig.file("a.txt", "alpha beta gamma delta\n" * 400)
 
     def play(request: Request, n: int) -> Any:
-        return call("read_file", path="a.txt") if n == 1 else call("fetch", n=n) if n <= 6 or 8 <= n <= 16 else say("done")
+        return (
+            call("read_file", path="a.txt") if n == 1 else call("fetch", n=n) if n <= 6 or 8 <= n <= 16 else say("done")
+        )
 
     made = manifest(
         tools={"enable": ["read_file"]}, prune={"enabled": True, "protected_tokens": 1_500, "min_savings": 6_000},
@@ -323,4 +368,3 @@ async def test_an_auto_read_is_an_ordinary_item_that_later_prunes_and_compaction
     shown = [contexts(r, "auto_read")[0] for r in agent.requests if contexts(r, "auto_read")]
     assert "[Auto-read file: a.txt:1-400]" in shown[0] and len(shown[0]) > 8_000
     assert len(shown[-1]) < 1_000 and "a.txt" in shown[-1]
-    assert texts

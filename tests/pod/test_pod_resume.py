@@ -8,14 +8,26 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.pod.pod_rig import (
-    Agent, Counted, Rig, caller, compacting, filler, manifest, results, summariser, texts, until, users, words,
-)  # fmt: skip
 
 from pod import StoreError, UsageProblem
 from pod.log import entries as e
 from pod.session import load
 from pod.testing import FailingFiles
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    compacting,
+    filler,
+    manifest,
+    results,
+    summariser,
+    texts,
+    until,
+    users,
+    words,
+)  # fmt: skip
 from worker.builtin.process_table import look_at
 from worker.items import ToolResultItem
 from worker.records import Input, ReplyRecord, ToolResult, ToolsChanged, ToolStarted, Withdrawn
@@ -66,7 +78,9 @@ async def acting(n: int) -> str:
     return f"acted {n}"
 
 
-async def test_b074_a_call_without_a_result_gets_one_once_also_after_two_resumes(rig: Rig, anyio_backend_name: str) -> None:
+async def test_b074_a_call_without_a_result_gets_one_once_also_after_two_resumes(
+    rig: Rig, anyio_backend_name: str
+) -> None:
     """B074: killed between call and result; the first resume records the interruption, the second adds nothing."""
     rig.run_in_process(DIES_IN_THE_SECOND, anyio_backend_name, check=9)
     async with rig.open(Agent(lambda r, n: hang()), tools=[acting]) as pod:
@@ -106,12 +120,19 @@ async def test_b075_a_run_cancelled_during_its_first_tool_takes_a_new_prompt(rig
         assert (await pod.run("next")).text == "done"
     (item,) = interrupted(rig)
     assert "outcome unknown" in item.summary
-    assert [type(i).__name__ for i in agent.requests[-1].items] == ["UserItem", "ToolCallItem", "ToolResultItem", "UserItem"]
+    assert [type(i).__name__ for i in agent.requests[-1].items] == [
+        "UserItem",
+        "ToolCallItem",
+        "ToolResultItem",
+        "UserItem",
+    ]
 
 
 async def test_b076_a_reopened_pod_sends_byte_identical_messages(rig: Rig) -> None:
     """B076: after a compaction and a prune the request built in-process and the one after a restart are equal."""
-    made = manifest(prune={"enabled": True, "min_savings": 2_000, "protected_tokens": 1_500}, compaction=compacting(9_000))
+    made = manifest(
+        prune={"enabled": True, "min_savings": 2_000, "protected_tokens": 1_500}, compaction=compacting(9_000)
+    )
     one = Agent(caller(12))
     async with rig.open(one, made, tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
         (await pod.run("go")).raise_for_status()
@@ -194,7 +215,8 @@ anyio.run(main, backend=backend)
 
 
 @pytest.mark.parametrize(
-    "point", ["after the start", "in the worker", "before the segment's file", "before the pointer", "after the pointer"]
+    "point",
+    ["after the start", "in the worker", "before the segment's file", "before the pointer", "after the pointer"],
 )
 async def test_b078_killed_while_compacting_leaves_the_old_or_the_new_segment_and_a_mark(
     rig: Rig, point: str, anyio_backend_name: str
@@ -273,10 +295,14 @@ async def test_b071_a_tool_is_not_run_where_its_start_could_not_be_written(rig: 
     assert stopped > 5
 
 
-async def test_b063_finished_calls_are_not_repeated_after_a_kill_and_starts_are_durable(rig: Rig, anyio_backend_name: str) -> None:
+async def test_b063_finished_calls_are_not_repeated_after_a_kill_and_starts_are_durable(
+    rig: Rig, anyio_backend_name: str
+) -> None:
     """B063: c1 and c2 finished, c3 running; their starts stand in the log before each ran."""
     ledger = rig.cwd / "ledger"
-    program = PRELUDE + f"""
+    program = (
+        PRELUDE
+        + f"""
 @tool(effect="write")
 async def act(n: int) -> str:
     "Acts."
@@ -294,6 +320,7 @@ async def main():
 
 anyio.run(main, backend=backend)
 """
+    )
     rig.run_in_process(program, anyio_backend_name, check=-9)
     assert ledger.read_text() == "1 1\n2 2\n3 3\n"
     agent = Agent(lambda r, n: say("done"))
@@ -340,7 +367,9 @@ async def test_a_pod_has_one_writer_and_the_second_is_told_who(rig: Rig) -> None
 
 async def test_an_open_run_goes_on_without_input_and_keeps_its_counters(rig: Rig, anyio_backend_name: str) -> None:
     """B160: killed in the middle; figures of the run are sums over both processes, its start is the first's."""
-    program = PRELUDE + """
+    program = (
+        PRELUDE
+        + """
 from worker.models.base import Usage
 from worker.testing import reply
 async def main():
@@ -352,6 +381,7 @@ async def main():
         await pod.run("go")
 anyio.run(main, backend=backend)
 """
+    )
     rig.run_in_process(program, anyio_backend_name, check=9)
     from worker.models.base import Usage
 
@@ -427,10 +457,14 @@ async def until_file(path: Path) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_survivors_of_a_killed_runtime_are_ended_before_their_call_is_closed(rig: Rig, anyio_backend_name: str) -> None:
+async def test_survivors_of_a_killed_runtime_are_ended_before_their_call_is_closed(
+    rig: Rig, anyio_backend_name: str
+) -> None:
     """Killed while a command runs: the resume finds the command by its environment, ends it, and records that."""
     pids = rig.cwd / "pids"
-    program = PRELUDE + f"""
+    program = (
+        PRELUDE
+        + f"""
 async def main():
     agent = Agent(lambda r, n: call("shell", command="echo $$ > {pids}; exec sleep 120"))
     made = manifest(tools={{"enable": ["shell"]}}, permissions={{"rules": [{{"tool": "*", "action": "allow"}}]}})
@@ -441,6 +475,7 @@ async def main():
             os._exit(9)
 anyio.run(main, backend=backend)
 """
+    )
     rig.run_in_process(program, anyio_backend_name, check=9)
     pid = int(pids.read_text())
     agent = Agent(lambda r, n: say("done"))

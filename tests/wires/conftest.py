@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 import anyio
 import pytest
-
 from wires.wires_rig import WIRES, Ran
 from wires.wires_task import long_task
 
-LongRuns = Callable[[str, str, str], Ran]
+from worker.testing.provider_wires import WireName
+
+LongRuns = Callable[[WireName, str, str], Ran]
 
 
 @pytest.fixture(params=WIRES)
-def wire(request: pytest.FixtureRequest) -> str:
+def wire(request: pytest.FixtureRequest) -> WireName:
     return request.param
 
 
@@ -23,7 +24,7 @@ def long_runs(tmp_path_factory: pytest.TempPathFactory) -> LongRuns:
     """Runs the task at the first use."""
     kept: dict[tuple[str, str, str], Ran] = {}
 
-    def run(wire: str, source: str, backend: str) -> Ran:
+    def run(wire: WireName, source: str, backend: str) -> Ran:
         key = (wire, source, backend)
         if key not in kept:
             kept[key] = anyio.run(long_task, wire, source, tmp_path_factory.mktemp("task"), backend=backend)
@@ -43,5 +44,5 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def ran(long_runs: LongRuns, wire: str, source: str, backend: str) -> Ran:
+def ran(long_runs: LongRuns, wire: WireName, source: str, backend: str) -> Ran:
     return long_runs(wire, source, backend)

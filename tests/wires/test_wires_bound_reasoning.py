@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-
-from pod import Pod
 from wires.conftest import LongRuns
 from wires.test_wires_long_task import delivered, windows
 from wires.wires_rig import Agent, Ran, Sent, hurry, manifest, pairs, run_pod
+
+from pod import Pod
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer, RecordedRequest, Step
 from worker.testing.provider_wires import WireName, error_body
 
@@ -24,7 +24,7 @@ SMALL_WINDOW = 14_000
 
 def controlled(sent: Sent) -> bool:
     """Whether a request asks for invalid thinking to be dropped: the beta name and the field."""
-    thinking = sent.json.get("thinking") or {}
+    thinking = cast("dict[str, Any]", sent.json.get("thinking") or {})
     named = BETA in sent.headers.get("anthropic-beta", "").split(",")
     return named and thinking.get("block_binding") == {"prefix_mismatch_behavior": "drop_block"}
 
@@ -50,13 +50,9 @@ def thoughts(sent: Sent) -> list[dict[str, Any]]:
     """The reasoning that a request sends back."""
     if sent.wire == "openai":
         return [item for item in sent.items if item["type"] == "reasoning"]
-    return [
-        block
-        for item in sent.items
-        if isinstance(item["content"], list)
-        for block in item["content"]
-        if block["type"] == "thinking"
-    ]
+    listed = [item["content"] for item in sent.items if isinstance(item["content"], list)]
+    blocks: list[dict[str, Any]] = [block for content in listed for block in content]
+    return [block for block in blocks if block["type"] == "thinking"]
 
 
 def transformed(ran: Ran) -> list[list[dict[str, Any]]]:
@@ -75,7 +71,9 @@ def test_the_control_is_in_the_first_request_and_in_all_later_ones(long_runs: Lo
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])
-def test_reasoning_goes_back_as_it_came_until_a_segment_starts(long_runs: LongRuns, wire: str, source: str) -> None:
+def test_reasoning_goes_back_as_it_came_until_a_segment_starts(
+    long_runs: LongRuns, wire: WireName, source: str
+) -> None:
     """B020: the server signs each block over all that stands before it, and every block it got was valid."""
     ran = long_runs(wire, source, "trio")
     kept = [i["payload"] for r in ran.flat("reply") for i in r["items"] if i["type"] == "reasoning"]
@@ -99,7 +97,8 @@ def test_reasoning_of_a_response_keeps_the_bytes_of_its_event(long_runs: LongRun
 
 def test_text_and_calls_of_the_kept_end_stay_without_their_reasoning(long_runs: LongRuns) -> None:
     """B020: after a compaction the retained tail has no bound blocks, and no call lost its result."""
-    for wire in ("anthropic", "openai"):
+    both: tuple[WireName, WireName] = ("anthropic", "openai")
+    for wire in both:
         for window in windows(long_runs(wire, "prefix", "asyncio"))[1:]:
             assert thoughts(window[0]) == []
             assert len(pairs(window[0])) >= 1
@@ -145,7 +144,7 @@ async def test_a_model_that_is_not_known_to_bind_is_asked_again_with_the_control
     assert "is dropped from now on" in retries[0].message
     marks = [controlled(each) for each in sent]
     first = marks.index(True)
-    assert 0 < first and all(marks[first:]) and not any(marks[:first])
+    assert first > 0 and all(marks[first:]) and not any(marks[:first])
     assert sent[first].messages == sent[first - 1].messages, "the same history, under the other rule"
     assert any(transformed(ran))
 

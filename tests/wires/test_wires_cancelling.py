@@ -8,9 +8,9 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
+from wires.wires_rig import Sent, hurry, manifest, pairs
 
 from pod import Pod, UsageProblem
-from wires.wires_rig import Sent, hurry, manifest, pairs
 from worker.testing.provider_server import Answer, Call, ProviderServer
 from worker.testing.provider_wires import WireName
 
@@ -106,7 +106,9 @@ async def test_a_cancelled_wait_for_headers_leaves_no_connection(wire: WireName,
                     await held.wait()
                 group.cancel_scope.cancel()
             assert await closed(server, 0)
-            assert pod.state.queued == [] and pod.state.history.view == [], "the sender was there: the input is given back"
+            assert pod.state.queued == [] and pod.state.history.view == [], (
+                "the sender was there: the input is given back"
+            )
             with pytest.raises(UsageProblem, match="nothing to go on with"):
                 await pod.resume()
         assert len(server.requests) == 1, "nothing is asked of the model without a word of the user"

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wires.wires_rig import MODELS, WIRES, Sent, hurry, manifest, pairs
 
 from pod import Pod
 from pod.manifest.sections import ModelSection
 from pod.setup import models_of
-from wires.wires_rig import MODELS, WIRES, Sent, hurry, manifest, pairs
+from worker.estimate import HEURISTIC_FACTOR, estimate_items
 from worker.models.anthropic import MessagesModel
 from worker.models.openai_chat import ChatModel
 from worker.models.openai_responses import ResponsesModel
@@ -35,10 +36,10 @@ class Providers:
     """The three providers, one server each, that share one script: whoever is up gives the next step."""
 
     steps: Iterator[Answer]
-    down: set[str] = field(default_factory=set)
-    servers: dict[str, ProviderServer] = field(default_factory=dict)
-    got: list[tuple[str, Sent]] = field(default_factory=list)
-    refused: dict[str, int] = field(default_factory=dict)
+    down: set[str] = field(default_factory=set[str])
+    servers: dict[str, ProviderServer] = field(default_factory=dict[str, ProviderServer])
+    got: list[tuple[str, Sent]] = field(default_factory=list[tuple[str, Sent]])
+    refused: dict[str, int] = field(default_factory=dict[str, int])
 
     def answering(self, wire: WireName) -> Any:
         def serve(request: RecordedRequest) -> Step:
@@ -84,7 +85,9 @@ def fallbacks(primary: str) -> tuple[str, ...]:
     return ("openai:tiny-of-nobody", *others) if primary != "openai" else ("openai-chat:tiny-of-nobody", *others)
 
 
-async def run(providers: Providers, primary: WireName, folder: Path, when: dict[int, set[str]]) -> tuple[Any, list[Any]]:
+async def run(
+    providers: Providers, primary: WireName, folder: Path, when: dict[int, set[str]]
+) -> tuple[Any, list[Any]]:
     """A run whose primary is `primary`; `when` says which providers go down at the step of that number."""
     prepare(folder)
     events: list[Any] = []
@@ -108,7 +111,9 @@ async def run(providers: Providers, primary: WireName, folder: Path, when: dict[
 
 
 @pytest.mark.parametrize("primary", WIRES)
-async def test_another_provider_takes_over_and_gives_back(providers: Providers, primary: WireName, tmp_path: Path) -> None:
+async def test_another_provider_takes_over_and_gives_back(
+    providers: Providers, primary: WireName, tmp_path: Path
+) -> None:
     result, events = await run(providers, primary, tmp_path, {4: {primary}, 5: set()})
     assert result.status == "finished", result
     assert result.text == "Read."
@@ -160,7 +165,9 @@ async def test_a_fallback_has_its_own_window_output_and_key(providers: Providers
         "openai:tiny-of-nobody",
         *["anthropic:claude-opus-5-5"] * 4,
     ]
-    sizes = {sent.json["model"]: sent.json.get("max_tokens") or sent.json["max_output_tokens"] for _, sent in providers.got}
+    sizes = {
+        sent.json["model"]: sent.json.get("max_tokens") or sent.json["max_output_tokens"] for _, sent in providers.got
+    }
     assert sizes == {"some-model": 6_000, "tiny-of-nobody": 4_096, "claude-opus-5-5": 6_000}
     keys = {wire: set(re.findall(r"key-of-[a-z]+", json.dumps(sent.headers))) for wire, sent in providers.got}
     assert keys == {"openai-chat": set(), "openai": {"key-of-openai"}, "anthropic": {"key-of-anthropic"}}
@@ -186,14 +193,15 @@ async def test_a_fallback_of_the_same_provider_does_not_take_the_firsts_window()
 
 
 async def test_a_fallback_is_judged_by_its_own_tokenizer(providers: Providers, tmp_path: Path) -> None:
-    """Claude counts about 1.7 times as many tokens for code (facts, providers 5.2): what fits one may not fit another."""
+    """Claude counts more tokens for the same text (facts, providers 5.2): what fits one may not fit another."""
     prepare(tmp_path)
     made = manifest(providers.servers["openai"], model={"fallback": (MODELS["anthropic"],)})
     async with Pod.open(made, name="p", cwd=tmp_path / "work", home=tmp_path / "home") as pod:
         hurry(pod)
-        providers.steps = iter(script()[:1])
+        providers.steps = iter([script()[0], script()[-1]])
         await pod.run("Read the files.")
-        sender = pod.running.worker.sender
-        own, other = sender.occupancy(sender.models[0]), sender.occupancy(sender.models[1])
-    assert own.provenance == "usage" and other.provenance == "heuristic"
-    assert other.tokens > 1.4 * own.tokens
+        sender, view = pod.running.worker.sender, pod.state.history.view
+        other = sender.occupancy(sender.models[1])
+        whole = sender.overhead(sender.models[1]) + estimate_items(view, "claude")
+    assert (other.tokens, other.provenance) == (int(whole * HEURISTIC_FACTOR), "heuristic")
+    assert estimate_items(view, "claude") > estimate_items(view, "o200k")

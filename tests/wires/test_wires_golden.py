@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from wires.test_wires_long_task import changes, delivered
 from wires.wires_rig import Agent, Ran, Sent, manifest, run_pod
+
 from worker.testing.provider_server import Answer, Call, ProviderServer
 from worker.testing.provider_wires import WireName
 

@@ -128,7 +128,7 @@ def _marks(wire: str, item: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield "result", item["tool_call_id"], item["content"]
             return
         yield item["role"], "", ""
-        for call in item.get("tool_calls") or []:
+        for call in cast("list[dict[str, Any]]", item.get("tool_calls") or []):
             yield "call", call["id"], ""
     elif wire == "openai":
         match item["type"]:
@@ -181,16 +181,16 @@ class Agent:
 
     wire: WireName
     steps: Sequence[Answer]
-    faults: dict[int, list[tuple[str, Step]]] = field(default_factory=dict)
-    worker_faults: list[tuple[str, Step]] = field(default_factory=list)
+    faults: dict[int, list[tuple[str, Step]]] = field(default_factory=dict[int, list[tuple[str, Step]]])
+    worker_faults: list[tuple[str, Step]] = field(default_factory=list[tuple[str, Step]])
     overflow: Step | None = None
     overflow_from: int = 0
     overflow_bytes: int = 0
     directive: str = ""
     reread: str = ""
-    turns: list[Turn] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list[Turn])
     _next: int = 0
-    _compaction: list[Answer] = field(default_factory=list)
+    _compaction: list[Answer] = field(default_factory=list[Answer])
     _compactions: int = 0
 
     def __call__(self, request: RecordedRequest) -> Step:
@@ -315,9 +315,7 @@ async def run_pod(
     work.mkdir(exist_ok=True)
     events: list[Any] = []
     holder: list[Pod] = []
-    pod = Pod.open(
-        made, name="p", cwd=work, home=home, tools=tools(holder), observers=[events.append], **options
-    )
+    pod = Pod.open(made, name="p", cwd=work, home=home, tools=tools(holder), observers=[events.append], **options)
     holder.append(pod)
     async with pod:
         hurry(pod)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pod import Pod
 from wires.wires_rig import Agent, Ran, manifest, run_pod
+
+from pod import Pod
 from worker.testing.provider_server import Answer, Call, Drop, Empty, ErrorEvent, Http, ProviderServer, Step
 from worker.testing.provider_wires import WireName, error_body, overflow_body
 from worker.tools import Tool, tool
@@ -66,12 +67,18 @@ def steps() -> list[Answer]:
             case 1:
                 calls = [Call("read_file", {"path": path})]
             case 2:
-                before, changed = f"MARK = {(k - 1) % MODULES}\nLEVEL = {k // 12}\n", f"MARK = {(k - 1) % MODULES}\nLEVEL = {k // 12 + 1}\n"
+                before, changed = (
+                    f"MARK = {(k - 1) % MODULES}\nLEVEL = {k // 12}\n",
+                    f"MARK = {(k - 1) % MODULES}\nLEVEL = {k // 12 + 1}\n",
+                )
                 calls = [Call("edit_file", {"path": f"mods/m{(k - 1) % MODULES}.py", "old": before, "new": changed})]
             case 3:
                 calls = [Call("read_file", {"path": path}), Call("read_file", {"path": f"mods/missing_{k}.py"})]
             case 4:
-                calls = [Call("append_file", {"path": "notes.md", "content": note(k)}), Call("read_fil", {"path": path})]
+                calls = [
+                    Call("append_file", {"path": "notes.md", "content": note(k)}),
+                    Call("read_fil", {"path": path}),
+                ]
             case _:
                 calls = [
                     Call("write_file", {"path": f"out/step_{k}.txt", "content": f"step {k}: {'ä' * 50}\n"}),
@@ -92,8 +99,14 @@ def faults(wire: WireName) -> dict[int, list[tuple[str, Step]]]:
     def body(kind: str) -> dict[str, Any]:
         return error_body(wire, "the scripted provider is not well", kind=kind)
 
-    busy = {"type": "overloaded_error", "message": "busy"} if wire != "openai" else {"code": "overloaded", "message": "busy"}
-    partial = Answer("This reply is", calls=[Call("append_file", {"path": "notes.md", "content": "- never\n"})], reasoning="cut")
+    busy = (
+        {"type": "overloaded_error", "message": "busy"}
+        if wire != "openai"
+        else {"code": "overloaded", "message": "busy"}
+    )
+    partial = Answer(
+        "This reply is", calls=[Call("append_file", {"path": "notes.md", "content": "- never\n"})], reasoning="cut"
+    )
     matrix: list[tuple[int, str, Step]] = [
         (2, "rate_limited", Http(429, body("rate_limit_error"), {"retry-after": "0.02"})),
         (4, "provider_down 500", Http(500, body("api_error"))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import math
 import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, cast
@@ -21,7 +22,7 @@ from worker.items import (
     UserItem,
 )
 from worker.models.base import ToolSpec
-from worker.text import clean
+from worker.text import clean, clean_deep
 
 Side: TypeAlias = Literal["user", "model"]
 
@@ -31,7 +32,7 @@ NO_OUTPUT = "(no output)"
 NO_IMAGES = "[an image was left out: this model does not take images]"
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
-_sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
+_sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
 # A mark that a reader could take for the wrapper's own: any bracket, slash and letter case, with blanks or invisible
 # characters.
@@ -58,8 +59,27 @@ def dumps_exact(value: object) -> str:
 
 
 def dumps_sorted(value: object) -> bytes:
-    """Compact JSON with sorted keys: the same schema always gives the same bytes, so a prefix cache stays warm."""
-    return clean(_sorted(value)).encode()
+    """Compact JSON with sorted keys: the same schema always gives the same bytes, so a prefix cache stays warm.
+
+    Entries that are infinite or no number (a default, say) are left out: JSON has no word for them (B137).
+    """
+    try:
+        text = _sorted(value)
+    except ValueError:
+        text = _sorted(_finite(value))
+    return clean(text).encode()
+
+
+def _finite(value: object) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in cast("dict[str, object]", value).items() if not _endless(v)}
+    if isinstance(value, list):
+        return [_finite(x) for x in cast("list[object]", value) if not _endless(x)]
+    return value
+
+
+def _endless(value: object) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def neutral(text: str) -> str:
@@ -151,17 +171,7 @@ def wire_arguments(call: ToolCallItem) -> str:
         return "{}"
     if _FRAGILE.search(text) is None:
         return text
-    return clean(_encode(_clean_deep(json.loads(text, parse_constant=str))))
-
-
-def _clean_deep(value: object) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_clean_deep(x) for x in cast("list[object]", value)]
-    if isinstance(value, dict):
-        return {clean(k): _clean_deep(v) for k, v in cast("dict[str, object]", value).items()}
-    return value
+    return clean(_encode(clean_deep(json.loads(text, parse_constant=str))))
 
 
 class SideEncoder:

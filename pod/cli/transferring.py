@@ -1,0 +1,68 @@
+"""`pod export` and `pod import`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pod.cli.failing import note
+from pod.cli.output import is_terminal
+from pod.cli.text import count, one_line
+from pod.errors import UsageProblem
+from pod.log.folder import PodFolder, default_home
+from pod.transfer import export_pod, import_pod
+from worker.text import size
+
+
+def export(args: argparse.Namespace) -> int:
+    """Writes a pod into a file, or to standard output."""
+    if args.output not in {None, "-"}:
+        done = export_pod(default_home(), args.name, Path(args.output))
+    elif is_terminal(sys.stdout):
+        raise UsageProblem(f"an export is no text for a terminal: pod export {args.name} -o {_file_name(args.name)}")
+    else:
+        done = export_pod(default_home(), args.name, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+    note(
+        f"pod {done.name}: exported: {count(done.segments, 'segment')}, {count(done.files, 'file')}, {size(done.size)}"
+    )
+    if done.left_behind:
+        note(f"pod {done.name}: left behind: {', '.join(done.left_behind)}")
+    return 0
+
+
+def _file_name(name: str) -> str:
+    return f"{name.replace('/', '-')}.pod.tar"
+
+
+def import_(args: argparse.Namespace) -> int:
+    """Makes a pod of an export."""
+    source = sys.stdin.buffer if args.file == "-" else Path(args.file)
+    done = import_pod(source, default_home(), args.name)
+    was = "" if done.name == done.was else f" (it was {one_line(done.was)})"
+    note(
+        f"pod {done.name}: imported{was}: {count(done.segments, 'segment')}, {count(done.files, 'file')}, {size(done.size)}"
+    )
+    _tell_manifest(done.name)
+    where = "" if Path(done.cwd).is_dir() else " -C DIR"
+    if where:
+        note(f"pod {done.name}: its working folder {one_line(done.cwd, 300)} is not here; name another one with -C")
+    note(f"pod {done.name}: `pod resume {done.name}{where}` goes on")
+    return 0
+
+
+def _tell_manifest(name: str) -> None:
+    """What the pod may do here, since its manifest came with it."""
+    from pod.stored import stored_manifest
+
+    try:
+        manifest, _ = stored_manifest(PodFolder(default_home(), name))
+    except UsageProblem as problem:
+        note(f"pod {name}: {problem}")
+        return
+    own = [*manifest.tools.python, *(use.use for use in manifest.interceptors)]
+    facts = [f"model {manifest.model.name}", f"profile {manifest.permissions.profile}"]
+    facts += [f"base_url {manifest.model.base_url}"] if manifest.model.base_url else []
+    facts += [f"code of yours: {', '.join(own)}"] if own else []
+    note(f"pod {name}: its manifest: {one_line(', '.join(facts), 300)}")

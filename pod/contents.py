@@ -1,0 +1,72 @@
+"""What a pod's export says of itself: its first part lists all others, in order, with their hashes."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pod.reading import End
+
+FORMAT = 1
+"""The version of the export."""
+
+CONTENTS = "contents.json"
+"""The name of the first part."""
+
+POINTER = "pod.json"
+"""The name of the pointer's part."""
+
+_SEGMENT = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+_KINDS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        re.escape(POINTER),
+        rf"{_SEGMENT}\.jsonl",
+        rf"{_SEGMENT}\.compact-[0-9]{{1,6}}\.jsonl",
+        r"blobs/[0-9a-f]{64}",
+        r"artifacts/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}",
+    )
+)
+
+
+class Part(BaseModel):
+    """A file of the pod: its place in the pod's folder, its length in bytes, its SHA-256."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Contents(BaseModel):
+    """The first part. `end` says why the session has no segments before the oldest one here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["pod-export"] = "pod-export"
+    format: int = FORMAT
+    pod: str
+    session: str
+    segment: str
+    end: End
+    parts: tuple[Part, ...]
+
+
+def allowed(name: str) -> bool:
+    """Whether a part can have this name: one of a pod's own files, which no name of another form can be."""
+    return any(kind.fullmatch(name) for kind in _KINDS)
+
+
+def segment_of(name: str) -> str | None:
+    """The segment whose log this part is; None for other parts, also for a compact worker's log."""
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot and ending == "jsonl" and ".compact-" not in stem else None
+
+
+def side_of(name: str) -> str | None:
+    """The segment beside which a compact worker wrote this log; None for other parts."""
+    stem, mark, _ = name.partition(".compact-")
+    return stem if mark and name.endswith(".jsonl") and "/" not in name else None
