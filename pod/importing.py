@@ -219,10 +219,10 @@ def _verified(label: str, contents: Contents, staged: PodFolder) -> Pointer:
         for digest in start_of(staged).blobs.values():
             if not (staged.path / "blobs" / digest).is_file():
                 raise ImportRefused(label, f"incomplete: blobs/{digest[:64]} is missing")
-    except ImportRefused:
+    except (ImportRefused, OSError):
         raise
-    except (UsageProblem, LogDamaged) as error:
-        raise ImportRefused(label, "its active segment can't be replayed") from error
+    except Exception as error:  # entries of the right form can still tell of something that can't be
+        raise ImportRefused(label, f"its active segment can't be replayed ({type(error).__name__})") from error
     return pointer
 
 

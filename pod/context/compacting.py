@@ -104,8 +104,7 @@ class Compactor:
 
     async def best_effort(self, trigger: Trigger, focus: str | None = None) -> bool:
         """Model rungs only. A failure is a warning. Returns whether a new segment began."""
-        by_hand = trigger == "hand"
-        rungs = self.config.ladder if by_hand else [r for r in self.config.ladder if r in MODEL_RUNGS]
+        rungs = [rung for rung in self.config.ladder if rung in MODEL_RUNGS]
         return await self._execute(self.plan(trigger), rungs, focus, mandatory=False) is None
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:

@@ -215,7 +215,7 @@ async def test_nothing_from_before_a_clear_leaves_the_machine(source: PodFolder,
 
 
 async def test_what_a_rewind_took_back_stays(source: PodFolder, there: Path) -> None:
-    first = [line for line in entries_of(source) if FIRST.encode() in line[2]][0][0]
+    first = next(line for line in entries_of(source) if FIRST.encode() in line[2])[0]
     await op.rewind(source.home, "a", first - 1)
     data = packed(source)
     assert FIRST.encode() not in data and SIDE.encode() not in data and b"c1-shell.txt" not in data

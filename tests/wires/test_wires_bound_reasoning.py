@@ -50,8 +50,8 @@ def thoughts(sent: Sent) -> list[dict[str, Any]]:
     """The reasoning that a request sends back."""
     if sent.wire == "openai":
         return [item for item in sent.items if item["type"] == "reasoning"]
-    listed = [item["content"] for item in sent.items if isinstance(item["content"], list)]
-    blocks: list[dict[str, Any]] = [block for content in listed for block in content]
+    listed = [cast("list[dict[str, Any]]", x["content"]) for x in sent.items if isinstance(x["content"], list)]
+    blocks = [block for content in listed for block in content]
     return [block for block in blocks if block["type"] == "thinking"]
 
 

@@ -42,8 +42,11 @@ class ArtifactWriter:
             kept = kept[written:]
 
     def close(self) -> None:
-        """Ends the writing; what was written stays."""
-        self._file.close()
+        """Ends the writing; what was written stays, also after a power cut. Blocks."""
+        if not self._file.closed:
+            with contextlib.suppress(OSError):
+                os.fsync(self._file.fileno())
+            self._file.close()
 
 
 class Artifacts:

@@ -1,0 +1,81 @@
+"""`pod export` and `pod import` as a user meets them."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from cli.cli_rig import Rig
+from cli.cli_shell import Shell
+
+from worker.testing.provider_server import Answer, ProviderServer
+
+
+@pytest.fixture
+def shell(rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(rig, capsys, monkeypatch)
+
+
+def test_a_pod_goes_to_another_home_and_on_from_there(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ProviderServer([Answer("one"), Answer("two")]) as server:
+        shell("run", shell.rig.manifest(server), "first", "--name", "a", "-q")
+        assert shell("export", "a", "-o", "a.pod.tar") == ""
+        assert shell.err.startswith("pod a: exported: 1 segment, ") and shell.err.count("\n") == 1
+        shown = shell.json("show", "a")
+        monkeypatch.setenv("POD_HOME", str(shell.rig.root / "other-home"))
+        assert shell("import", "a.pod.tar", "--name", "team/b") == ""
+        assert "imported (it was a)" in shell.err and "`pod resume team/b` goes on" in shell.err
+        assert "its manifest: model openai-chat:test-model, profile unattended" in shell.err
+        here = shell.json("show", "team/b")
+        same = ("session", "segment", "totals", "manifest", "last_text", "cwd", "items")
+        assert {key: here[key] for key in same} == {key: shown[key] for key in same}
+        assert shell("resume", "team/b", "second", "-q") == "two\n"
+        said = [m["content"] for m in server.requests[-1].json["messages"] if m["role"] != "system"]
+        assert said == ["first", "one", "second"]
+        assert shell("doctor", "team/b").startswith("team/b: ")
+
+
+def test_it_travels_through_pipes(rig: Rig) -> None:
+    with ProviderServer([Answer("one")]) as server:
+        rig.pod("run", rig.manifest(server), "x", "--name", "a", "-q")
+    out = rig.pod("export", "a")
+    assert out.code == 0 and out.out.startswith(b"contents.json\0")
+    got = rig.pod("import", "-", "--name", "b", given=out.out)
+    assert (got.code, got.text) == (0, ""), got.err
+    assert rig.pod("ls", "--names").text == "a\nb\n"
+
+
+def test_mistakes_are_one_line_and_exit_code_2(shell: Shell) -> None:
+    with ProviderServer([Answer("one")]) as server:
+        shell("run", shell.rig.manifest(server), "x", "--name", "a", "-q")
+    shell("export", "a", "-o", "a.tar")
+    whole = (shell.rig.work / "a.tar").read_bytes()
+    (shell.rig.work / "half.tar").write_bytes(whole[: len(whole) // 2])
+    for arguments, said in (
+        (("export", "nobody", "-o", "x"), "there is no pod named 'nobody'"),
+        (("import", "a.tar"), "already a pod named 'a'"),
+        (("import", "half.tar", "--name", "b"), "half.tar: not a whole export"),
+        (("import", "nothing.tar"), "nothing.tar: can't be read (No such file or directory)"),
+        (("import", "a.tar", "--name", "../b"), "can't be a pod's name"),
+    ):
+        assert shell(*arguments, code=2) == ""
+        assert shell.err.startswith("pod: error: ") and shell.err.count("\n") == 1 and said in shell.err
+    assert shell("ls", "--names") == "a\n"
+
+
+def test_a_terminal_is_not_written_to(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pod.cli.transferring.is_terminal", lambda _stream: True)
+    shell("export", "team/a", code=2)
+    assert "pod export team/a -o team-a.pod.tar" in shell.err
+
+
+def test_a_working_folder_that_is_not_here_is_said(shell: Shell) -> None:
+    folder = shell.rig.root / "gone"
+    folder.mkdir()
+    with ProviderServer([Answer("one"), Answer("two")]) as server:
+        shell("run", shell.rig.manifest(server), "x", "--name", "a", "-C", folder, "-q")
+        shell("export", "a", "-o", "a.tar")
+        shutil.rmtree(folder)
+        shell("import", "a.tar", "--name", "b")
+        assert f"working folder {folder} is not here" in shell.err and "pod resume b -C DIR" in shell.err
+        assert shell("resume", "b", "y", "-C", ".", "-q") == "two\n"
