@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from pod.errors import UsageProblem
+from pod.session import Session
+from worker.items import OrderItem, UserItem
+from worker.records import ContextAdded
+from worker.results import Failed, Finished, Outcome
 
 REPAIRS = 1
 """How often an answer that does not meet the schema is asked for again."""
 
+_MEND = "Your answer does not meet the output schema"
 _FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?```\s*$", re.DOTALL)
 
 
@@ -60,3 +65,37 @@ class OutputSchema:
             return value, None
         said = [f"{'/'.join(str(p) for p in e.path) or 'the value'}: {e.message[:300]}" for e in errors[:5]]
         return None, "; ".join(said)
+
+    # -- in a session -----------------------------------------------------------------------------------------
+
+    def ask(self, session: Session) -> None:
+        """Asks for it by an order, where the schema came after the segment's prompt was made."""
+        state, text = session.state, self.prompt()
+        if state.history.unresolved or text in session.folder.blob(state.start.blobs["system"]):
+            return
+        if not any(isinstance(item, OrderItem) and item.text == text for item in state.history.view):
+            self._order(session, text)
+
+    def checked(self, outcome: Finished, session: Session) -> Outcome | None:
+        """The outcome with its output, or a failure; None where the answer is asked for once more."""
+        value, wrong = self.check(outcome.text)
+        if wrong is None:
+            return Finished(outcome.text, output=value)
+        if _mended(session) >= REPAIRS:
+            return Failed("output_invalid", f"the answer does not meet the output schema: {wrong}", text=outcome.text)
+        self._order(session, f"{_MEND}: {wrong}. Answer again with the JSON value alone.")
+        return None
+
+    def _order(self, session: Session, text: str) -> None:
+        order = OrderItem(text=text, tag=session.state.start.tag)
+        session.put(ContextAdded(items=(order,), by="output_schema"))
+
+
+def _mended(session: Session) -> int:
+    """How often an answer to the newest input was asked for again."""
+    count = 0
+    for item in reversed(session.state.history.view):
+        if isinstance(item, UserItem):
+            break
+        count += isinstance(item, OrderItem) and item.text.startswith(_MEND)
+    return count

@@ -23,16 +23,17 @@ from pod.log import entries as e
 from pod.log import inbox
 from pod.log.lines import Line
 from pod.manifest import Manifest, trigger_tokens
-from pod.output import REPAIRS, OutputSchema
+from pod.output import OutputSchema
 from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
 from pod.services import Services
 from pod.session import Session
+from pod.supervision import Orders, Supervision
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
-from worker.interceptor import CONTINUE, Decision, Interceptor, Note, RequestContext, Yield
-from worker.items import ContextItem, OrderItem, UserItem
+from worker.interceptor import Interceptor, RequestContext
+from worker.items import ContextItem, UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
 from worker.records import ContextAdded, Input, Record, ToolsChanged, Withdrawn
@@ -44,42 +45,6 @@ from worker.tools import Tool
 
 SEGMENTS_WITHOUT_END = 10_000
 """Segments of one run after which it ends: far above any use, so that no loop is without a bound."""
-
-
-@dataclass
-class Orders:
-    """What was asked of the pod from outside, to be followed at the next request boundary."""
-
-    stop: str | None = None
-    after_segment: bool = False
-    compact: bool = False
-    focus: str | None = None
-
-
-class Supervision(Interceptor):
-    """First in the chain: orders from outside, and the check of a new segment against its first report."""
-
-    name = "supervision"
-
-    def __init__(self, orders: Orders, session: Session) -> None:
-        self._orders = orders
-        self._session = session
-
-    async def before_request(self, ctx: RequestContext) -> Decision:
-        """A yield for an order; a note where a new segment's first report came in."""
-        if self._orders.stop is not None:
-            return Yield("stop", {"reason": self._orders.stop})
-        if self._orders.compact:
-            return Yield("compact", {"trigger": "hand"})
-        state = self._session.state
-        base = ctx.history.baseline
-        accepted = state.accepted
-        if accepted is not None and not state.verified and base is not None and state.replies:
-            ok = state.first_reported < accepted.limit and state.first_reported <= accepted.before * 0.9
-            return Note(
-                e.Verified(reported=state.first_reported, estimated=accepted.after, before=accepted.before, accepted=ok)
-            )
-        return CONTINUE
 
 
 @dataclass
@@ -291,7 +256,7 @@ class Running:
         """
         self._single()
         self.busy = True
-        mine = None if text is None else UserItem(text=text)
+        mine = None if text is None else UserItem(text=clean(text))
         try:
             if mine is not None:
                 self.session.put(Input(item=mine))
@@ -341,7 +306,8 @@ class Running:
                 interceptor.begin_run()
             await self._instructions_changed()
         self._schemas_changed()
-        self._answer_asked()
+        if self.output is not None:
+            self.output.ask(session)
         await session.sync()
 
     async def _instructions_changed(self) -> None:
@@ -364,16 +330,6 @@ class Running:
         schemas = sha256(setup.schemas_text(self.tools))
         if session.state.schemas != schemas:
             session.put(ToolsChanged(system=session.state.start.blobs["system"], tools=schemas))
-
-    def _answer_asked(self) -> None:
-        """A schema that came after the segment's prompt was made is asked for by an order."""
-        state = self.session.state
-        if self.output is None or state.history.unresolved:
-            return
-        text = self.output.prompt()
-        asked = any(isinstance(i, OrderItem) and i.text == text for i in state.history.view)
-        if not asked and text not in self.session.folder.blob(state.start.blobs["system"]):
-            self.session.put(ContextAdded(items=(OrderItem(text=text, tag=state.start.tag),), by="output_schema"))
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
@@ -410,7 +366,7 @@ class Running:
         for _ in range(SEGMENTS_WITHOUT_END):
             outcome = self._said_before() or await self.worker.run()
             if isinstance(outcome, Finished) and self.output is not None:
-                outcome = self._checked(outcome, self.output)
+                outcome = self.output.checked(outcome, self.session)
                 if outcome is None:
                     continue
             if not isinstance(outcome, Yielded):
@@ -435,28 +391,6 @@ class Running:
         if state.last_word is None or state.history.queue:
             return None
         return self.worker.ending(state.last_word, state.last_word.model)
-
-    def _checked(self, outcome: Finished, schema: OutputSchema) -> Outcome | None:
-        """The outcome with its output, or a failure; None where the answer is asked for once more."""
-        value, wrong = schema.check(outcome.text)
-        if wrong is None:
-            return Finished(outcome.text, output=value)
-        if self._mended() >= REPAIRS:
-            return Failed("output_invalid", f"the answer does not meet the output schema: {wrong}", text=outcome.text)
-        order = OrderItem(
-            text=f"{_MEND}: {wrong}. Answer again with the JSON value alone.", tag=self.session.state.start.tag
-        )
-        self.session.put(ContextAdded(items=(order,), by="output_schema"))
-        return None
-
-    def _mended(self) -> int:
-        """How often an answer to the newest input was asked for again."""
-        count = 0
-        for item in reversed(self.session.state.history.view):
-            if isinstance(item, UserItem):
-                break
-            count += isinstance(item, OrderItem) and item.text.startswith(_MEND)
-        return count
 
     async def _compact_between_requests(self, outcome: Yielded) -> Outcome | None:
         trigger: Any = outcome.detail.get("trigger", "request_threshold")
@@ -502,8 +436,6 @@ class Running:
         last = history.last()
         return item in history.queue or (last is not None and last.id == item)
 
-
-_MEND = "Your answer does not meet the output schema"
 
 _STATUS = {
     "Finished": "finished", "Failed": "failed", "LimitReached": "limit", "Cancelled": "cancelled", "Yielded": "yielded"

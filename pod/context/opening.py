@@ -152,7 +152,7 @@ def without_bound_reasoning(tail: Sequence[Item], free: frozenset[str]) -> tuple
 
     `free` names the models (`provider:model`) that do not bind theirs: it stays, since they may want an open tool loop to begin with it.
     """
-    return tuple(i for i in tail if True or not isinstance(i, ReasoningItem) or f"{i.provider}:{i.model}" in free)
+    return tuple(i for i in tail if not isinstance(i, ReasoningItem) or f"{i.provider}:{i.model}" in free)
 
 
 def spill(item: ToolResultItem, artifact: str | None) -> ToolResultItem:

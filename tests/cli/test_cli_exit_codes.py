@@ -45,7 +45,6 @@ CASES: list[tuple[str, list[Any], dict[str, Any], int, str]] = [
         4,
         "limit",
     ),
-    ("a limit in dollars and no known price", [], {"flags": ["--max-cost", "1"]}, 1, "failed"),
 ]
 
 

@@ -199,7 +199,7 @@ def test_a_new_manifest_checks_shows_and_is_not_overwritten(shell: Shell) -> Non
 
 def test_the_catalog_lists_models_with_windows_and_tools_with_effects(shell: Shell) -> None:
     models = {row["model"]: row for row in shell.json("models")["models"]}
-    assert models["offline:surveyor"]["input"] is None
+    assert models["offline:surveyor"]["input"] == 0
     assert all(row["window"] > 30_000 for row in models.values())
     tools = {row["name"]: row["effect"] for row in shell.json("tools")}
     assert tools["read_file"] == "read" and tools["shell"] == "process" and "session_history" in tools

@@ -1,0 +1,45 @@
+"""What reaches a run from outside between two requests: orders to stop or compact, and the check of a new segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pod.log import entries as e
+from pod.session import Session
+from worker.interceptor import CONTINUE, Decision, Interceptor, Note, RequestContext, Yield
+
+
+@dataclass
+class Orders:
+    """What was asked of the pod from outside, to be followed at the next request boundary."""
+
+    stop: str | None = None
+    after_segment: bool = False
+    compact: bool = False
+    focus: str | None = None
+
+
+class Supervision(Interceptor):
+    """First in the chain: orders from outside, and the check of a new segment against its first report."""
+
+    name = "supervision"
+
+    def __init__(self, orders: Orders, session: Session) -> None:
+        self._orders = orders
+        self._session = session
+
+    async def before_request(self, ctx: RequestContext) -> Decision:
+        """A yield for an order; a note where a new segment's first report came in."""
+        if self._orders.stop is not None:
+            return Yield("stop", {"reason": self._orders.stop})
+        if self._orders.compact:
+            return Yield("compact", {"trigger": "hand"})
+        state = self._session.state
+        base = ctx.history.baseline
+        accepted = state.accepted
+        if accepted is not None and not state.verified and base is not None and state.replies:
+            ok = state.first_reported < accepted.limit and state.first_reported <= accepted.before * 0.9
+            return Note(
+                e.Verified(reported=state.first_reported, estimated=accepted.after, before=accepted.before, accepted=ok)
+            )
+        return CONTINUE
