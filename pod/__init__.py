@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pod.manifest import Manifest, ManifestError, load_manifest
     from pod.pod import Pod, RunHandle
     from pod.result import RunFailed, RunResult
+    from pod.transfer import export_pod, import_pod
 
 _PUBLIC = {
     "Event": "pod.events",
@@ -36,6 +37,8 @@ _PUBLIC = {
     "StoreError": "pod.errors",
     "UsageProblem": "pod.errors",
     "default_home": "pod.log.folder",
+    "export_pod": "pod.transfer",
+    "import_pod": "pod.transfer",
     "load_manifest": "pod.manifest",
     "pod_names": "pod.log.folder",
 }
@@ -55,6 +58,8 @@ __all__ = [
     "StoreError",
     "UsageProblem",
     "default_home",
+    "export_pod",
+    "import_pod",
     "load_manifest",
     "pod_names",
 ]

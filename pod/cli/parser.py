@@ -16,7 +16,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, about: str, example: str) -> None:
         super().__init__(
-            prog=prog, description=textwrap.fill(about[:1].upper() + about[1:] + ".", WIDTH),
+            prog=prog, description=textwrap.fill(about[:1].upper() + about[1:] + ".", WIDTH, break_on_hyphens=False),
             epilog=f"example:\n  {example}", formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
 
