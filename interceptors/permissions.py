@@ -306,16 +306,15 @@ class Permissions(Interceptor):
         verdict = decide(facts, self.profile, self.rules, writes_granted=self._writes)
         if verdict.action == "deny":
             return self._deny(ctx, verdict.reason)
-        if verdict.action == "allow":
-            return ALLOW
         digest = sha256(canonical(ctx.arguments))
         asked = self._asked.get(ctx.call.call_id)
         if asked is not None and (asked.tool, asked.arguments_sha256) != (ctx.tool.name, digest):
             asked = None
         answer = self._answers.get(asked.id) if asked is not None else None
-        if answer is not None:
-            return ALLOW if answer.approved else self._refused(ctx, answer)
-        if _key(ctx.tool.name, digest) in self._same:
+        if answer is not None and not answer.approved:
+            # A no to this very call outweighs whatever was granted elsewhere.
+            return self._refused(ctx, answer)
+        if answer is not None or verdict.action == "allow" or _key(ctx.tool.name, digest) in self._same:
             return ALLOW
         if self.headless and self.when_headless == "deny":
             return self._deny(ctx, f"{verdict.reason}, and nobody is there to be asked (when_headless = 'deny')")

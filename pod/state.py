@@ -184,7 +184,7 @@ class PodState:
                 self.approvals[record.id] = record
                 self.asked[record.call_id] = record.id
             case ApprovalAnswered():
-                self.approvals.pop(record.id, None)
+                self._answered(record)
             case e.RunStarted():
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
                 self.last_status = ""
@@ -293,9 +293,16 @@ class PodState:
         by[label] = {key: old.get(key, 0) + figures.get(key, 0) for key in _SPENT}
         self.totals = self.totals.model_copy(update={**total, "by": by})
 
+    def _answered(self, answer: ApprovalAnswered) -> None:
+        """The question is closed; a yes for all writes of the run closes the others of its kind."""
+        asked = self.approvals.pop(answer.id, None)
+        if asked is not None and answer.approved and (answer.scope or asked.scope) == "run" and asked.scope == "run":
+            self.approvals = {key: other for key, other in self.approvals.items() if other.scope != "run"}
+
     def _tool_result(self, record: w.ToolResult) -> None:
         item = record.item
-        self.asked.pop(item.call_id, None)
+        if (question := self.asked.pop(item.call_id, None)) is not None:
+            self.approvals.pop(question, None)
         for touched in (item.reads, item.writes):
             if touched is not None:
                 self.seen[touched.path] = touched.sha256
