@@ -97,7 +97,7 @@ def main() -> None:
 
     _ = openai
     holds: list[float] = []
-    if backend == "asyncio":
+    if "--holds" in sys.argv:
         _watch_callbacks(holds)
     before = resource.getrusage(resource.RUSAGE_SELF)
     counts = anyio.run(task, url, steps, frame, folder, backend=backend)

@@ -97,6 +97,11 @@ class Bus:
     subscriptions: list[Subscription] = field(default_factory=list[Subscription])
     observers: list[Callable[[Event], object]] = field(default_factory=list[Callable[[Event], object]])
 
+    @property
+    def watched(self) -> bool:
+        """Whether anyone reads: where no one does, events need not be made."""
+        return bool(self.subscriptions or self.observers)
+
     def publish(self, event: Event) -> None:
         """Gives an event to everyone."""
         for subscription in self.subscriptions:

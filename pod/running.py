@@ -163,6 +163,8 @@ class Running:
     # -- telling ----------------------------------------------------------------------------------------------
 
     def _tell(self, line: Line, record: Record) -> None:
+        if not self.bus.watched:
+            return
         event = event_of(line, record)
         if event is not None:
             self.bus.publish(event)
@@ -175,7 +177,7 @@ class Running:
 
     def request_started(self, ctx: RequestContext) -> None:
         """Tells readers (worker.loop.Observer)."""
-        if not (self.bus.subscriptions or self.bus.observers):
+        if not self.bus.watched:
             return
         lowest = self.compactor.limits().lowest if self.manifest.policy in setup.ACTING else None
         number = ctx.history.counters.requests + 1
@@ -188,7 +190,7 @@ class Running:
 
     def delta(self, delta: Delta) -> None:
         """Tells readers (worker.loop.Observer)."""
-        if delta.kind == "text" and (self.bus.subscriptions or self.bus.observers):
+        if delta.kind == "text" and self.bus.watched:
             self._pass(TextDelta(text=delta.text))
 
     # -- input ------------------------------------------------------------------------------------------------

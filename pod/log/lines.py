@@ -42,7 +42,7 @@ class Line:
 
 def now() -> str:
     """The time as logs hold it: UTC with its mark, in microseconds (case B143)."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.now(UTC).isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def render(seq: int, kind: str, body: bytes, at: str) -> tuple[str, bytes]:
