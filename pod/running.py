@@ -36,7 +36,7 @@ from worker.interceptor import Interceptor, RequestContext
 from worker.items import ContextItem, UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
-from worker.records import ContextAdded, Input, Record, ToolsChanged, Withdrawn
+from worker.records import ContextAdded, Input, Record, ToolsChanged, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
@@ -69,6 +69,7 @@ class Running:
     on_yield: Callable[[Yielded], Any] | None = None
     bus: Bus = field(default_factory=Bus)
     orders: Orders = field(default_factory=Orders)
+    resting: dict[str, float] = field(default_factory=dict[str, float])
     instructions: Instructions = field(default_factory=Instructions)
     clock: Callable[[], float] = time.time
     retry: RetryPolicy | None = None
@@ -112,6 +113,7 @@ class Running:
             buffer=m.context.buffer_tokens,
             retry=self.retry or RetryPolicy(max_attempts=m.retry.max_attempts, max_seconds=m.retry.max_seconds),
             cache_key=state.start.session,
+            resting=self.resting,
         )
         caller = Caller(
             ledger=session.ledger,
@@ -196,8 +198,8 @@ class Running:
     # -- input ------------------------------------------------------------------------------------------------
 
     async def accept(self, text: str, *, inbox_id: str | None = None) -> str:
-        """Stores a user message on arrival; durable when it returns. Returns its id."""
-        item = UserItem(text=clean(text))
+        """Stores a user message on arrival; durable when it returns. Returns its id. Raises `UsageProblem` for blank text."""
+        item = UserItem(text=said(text))
         self.session.put(Input(item=item, inbox=inbox_id))
         await self.session.sync()
         return item.id
@@ -221,7 +223,8 @@ class Running:
     def _take(self, command: inbox.Command) -> None:
         args = command.args
         if command.kind == "send":
-            self.session.put(Input(item=UserItem(text=clean(str(args.get("text", "")))), inbox=command.id))
+            for record in inbox.message_of(command):
+                self.session.put(record)
             return
         self.session.put(e.Commanded(id=command.id, command=command.kind, args=args))
         match command.kind:
@@ -254,11 +257,11 @@ class Running:
         """One run (or, without text, the continuation of one) to its end on record.
 
         Cancelled, the end is put on record (shielded, short) and the cancellation goes on; where it was `scope` that was cancelled, the
-        result is returned instead. Raises `UsageProblem` while another run is under way, `PodError` of the store.
+        result is returned instead. Raises `UsageProblem` while another run is under way and for blank text, `PodError` of the store.
         """
         self._single()
+        mine = None if text is None else UserItem(text=said(text))
         self.busy = True
-        mine = None if text is None else UserItem(text=clean(text))
         try:
             if mine is not None:
                 self.session.put(Input(item=mine))
@@ -308,6 +311,7 @@ class Running:
                 interceptor.begin_run()
             await self._instructions_changed()
         self._schemas_changed()
+        self._window_unknown()
         if self.output is not None:
             self.output.ask(session)
         await session.sync()
@@ -332,6 +336,19 @@ class Running:
         schemas = sha256(setup.schemas_text(self.tools))
         if session.state.schemas != schemas:
             session.put(ToolsChanged(system=session.state.start.blobs["system"], tools=schemas))
+
+    def _window_unknown(self) -> None:
+        """A warning, once a session, where the model's window is not known: every threshold then stands on a guess."""
+        session, sender = self.session, self.worker.sender
+        model, budget = sender.model, sender.budget(sender.model)
+        if budget.window_source != "fallback" or model.name in session.state.unknown_windows:
+            return
+        message = (
+            f"the window of {model.name} is not known: {budget.window:,} tokens are assumed. Set [model] context_window "
+            "to what the model has"
+        )
+        figures = {"model": model.name, "window": budget.window, "key": "model.context_window"}
+        session.put(Warned(code="unknown_window", message=message, figures=figures))
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
@@ -437,6 +454,14 @@ class Running:
         history = self.session.state.history
         last = history.last()
         return item in history.queue or (last is not None and last.id == item)
+
+
+def said(text: str) -> str:
+    """A user's message as it is stored. Raises `UsageProblem` where it is blank: no provider takes such a message."""
+    text = clean(text)
+    if not text.strip():
+        raise UsageProblem("the message is empty: say what is to be done; resume() goes on without a new message")
+    return text
 
 
 _STATUS = {

@@ -37,6 +37,10 @@ REPAIRS = 2
 """How often a request is sent again in another form after the provider has rejected its history."""
 
 
+REST = 300.0
+"""Seconds for which a model that has failed for good is asked after its fallbacks, not before them."""
+
+
 class OverBudget(ModelError):
     """The request is estimated above the ceiling of every model: it was not sent."""
 
@@ -91,6 +95,7 @@ class Sender:
     cache_key: str = ""
     ceiling: int | None = None
     clock: Callable[[], float] = time.monotonic
+    resting: dict[str, float] = field(default_factory=dict[str, float])
     _followers: dict[str, Follower] = field(default_factory=dict[str, Follower])
     _overheads: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -159,7 +164,8 @@ class Sender:
         Cancelled, the connection is closed and nothing of the reply is kept.
         """
         last: ModelError | None = None
-        for model in self.models:
+        order = self._order()
+        for model in order:
             if not self.fits(model):
                 size, limit = self.occupancy(model).tokens, self.limit(model)
                 message = (
@@ -169,7 +175,8 @@ class Sender:
                     self._switch(self.model, model, message, skipped=True)
                 last = last or OverBudget(message, model=model.name)
                 continue
-            if last is not None:
+            told = isinstance(last, OverBudget) and order[0] is not self.model
+            if last is not None and not told:
                 self._switch(self.model, model, f"{last.kind}: {last.message}", skipped=False)
             try:
                 return await self._try(model, emit)
@@ -180,8 +187,14 @@ class Sender:
                 last = e
                 if not _may_fall_back(e):
                     raise
+                self.resting[model.name] = self.clock() + REST
         assert last is not None
         raise last
+
+    def _order(self) -> list[Model]:
+        """The models in the order in which they are asked: one that has just failed for good comes last for a while."""
+        now = self.clock()
+        return sorted(self.models, key=lambda model: self.resting.get(model.name, 0.0) > now)
 
     async def _try(self, model: Model, emit: Emit) -> Answered:
         started = self.clock()

@@ -110,6 +110,25 @@ async def run(
     return result, events
 
 
+@pytest.fixture
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that has failed is asked first again at the next request."""
+    monkeypatch.setattr("worker.sending.REST", 0.0)
+
+
+@pytest.mark.parametrize("primary", WIRES)
+async def test_a_provider_that_has_failed_rests_while_the_other_answers(
+    providers: Providers, primary: WireName, tmp_path: Path
+) -> None:
+    result, events = await run(providers, primary, tmp_path, {4: {primary}})
+    assert result.status == "finished", result
+    second = next(wire for wire in WIRES if wire != primary)
+    assert [wire for wire, _ in providers.got] == [primary] * 4 + [second] * 2
+    assert providers.refused == {primary: 6}, "its tries were spent once, not at each request"
+    assert len([e for e in events if e.type == "model.switched" and not e.skipped]) == 1
+
+
+@pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("primary", WIRES)
 async def test_another_provider_takes_over_and_gives_back(
     providers: Providers, primary: WireName, tmp_path: Path
@@ -126,6 +145,7 @@ async def test_another_provider_takes_over_and_gives_back(
         assert server.rejected == []
 
 
+@pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("primary", WIRES)
 async def test_a_fallback_that_is_too_small_is_passed_over_with_an_event(
     providers: Providers, primary: WireName, tmp_path: Path
@@ -139,6 +159,7 @@ async def test_a_fallback_that_is_too_small_is_passed_over_with_an_event(
     assert all(sent.json["model"] != "tiny-of-nobody" for _, sent in providers.got)
 
 
+@pytest.mark.usefixtures("no_rest")
 @pytest.mark.parametrize("primary", WIRES)
 async def test_reasoning_stays_with_the_provider_that_made_it(
     providers: Providers, primary: WireName, tmp_path: Path

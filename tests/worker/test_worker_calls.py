@@ -50,8 +50,9 @@ async def test_a_call_of_an_unknown_tool_is_answered_with_the_nearest_and_all_na
 
 
 async def test_unknown_tools_alone_are_not_taken_for_empty_replies() -> None:
-    """B114: each of three gets a result that names the tool, and the run is not ended for silence."""
-    with ScriptedModel([call("nope"), call("nope"), call("nope"), say("sorry")]) as model:
+    """B114: each of three gets a result that names the tool, and neither they nor one silence after them end the run."""
+    silence = reply(usage=Usage(input_tokens=9, output_tokens=0))
+    with ScriptedModel([call("nope"), call("nope"), call("nope"), silence, say("sorry")]) as model:
         worker = worker_of(model, [Counter().tool])
         assert await worker.ask("go") == Finished("sorry")
     assert ["'nope'" in r.summary for r in results(worker)] == [True] * 3

@@ -225,13 +225,18 @@ async def test_each_model_has_its_own_output_limit() -> None:
     assert second.requests[0].max_output_tokens == 2_000
 
 
-async def test_the_first_model_is_asked_first_again_at_the_next_request() -> None:
+async def test_a_model_that_failed_rests_and_is_asked_first_again_afterwards() -> None:
+    now = [0.0]
     act = Counter()
+    act.body = lambda n: now.__setitem__(0, now[0] + 200.0) or "x"
     with (
         ScriptedModel([fail(QuotaExhausted("no")), say("back")], name="offline:a") as first,
-        ScriptedModel([call("act", n=1)], name="offline:b") as second,
+        ScriptedModel([call("act", n=1), call("act", n=2)], name="offline:b") as second,
     ):
-        assert await worker_of([first, second], [act.tool]).ask("go") == Finished("back")
+        worker = worker_of([first, second], [act.tool])
+        worker.sender.clock = lambda: now[0]
+        # At 0 s the first fails; at 200 s it still rests; at 400 s it is asked first again.
+        assert await worker.ask("go") == Finished("back")
 
 
 # -- the ceiling ----------------------------------------------------------------------------------------------------
