@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test check bench docs soak clean setup
+.PHONY: demo test check bench docs soak mutations clean setup
 
 setup: $(STAMP)
 
@@ -34,6 +34,11 @@ bench: $(STAMP)
 # Long fault runs: many random kills. Not part of `make test`.
 soak: $(STAMP)
 	@$(BIN)/python -m pytest tests/soak --override-ini testpaths=tests/soak
+
+# Switches each important rule off in a copy of the tree and looks whether the tests notice. Not part of `make test`.
+mutations: $(STAMP)
+	@$(BIN)/python tests/mutations/run_mutations.py --sound
+	@$(BIN)/python tests/mutations/run_mutations.py
 
 docs: $(STAMP)
 	@$(BIN)/python -m pod.docs

@@ -13,7 +13,7 @@ ORDER = ("Completed Tasks", "Active Task", "Key Decisions", "User Directives", "
 """The order in which a normalised summary has them. Findings may be missing."""
 
 FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})")
-_HEADING = re.compile(r"^\s{0,3}(#{1,2})(?!#)\s*(.+?)\s*#*\s*$")
+_HEADING = re.compile(r"\s{0,3}(#{1,2})(?!#)")
 _BULLET = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s+")
 _NAMES = {name.casefold(): name for name in ORDER} | {
     "completed task": "Completed Tasks", "active tasks": "Active Task", "key decision": "Key Decisions",
@@ -52,11 +52,12 @@ def parse(text: str) -> Sections:
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]
         heading = None if fence or mark else _HEADING.match(line)
-        if heading is None:
+        title = "" if heading is None else line[heading.end() :].strip().rstrip("#").rstrip()
+        if heading is None or not title:
             if current is not None:
                 current.append(line.rstrip())
             continue
-        title = heading[2].strip("*_: ")
+        title = title.strip("*_: ")
         name = _NAMES.get(title.casefold())
         if name is not None:
             current = found.setdefault(name, [])

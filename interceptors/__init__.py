@@ -13,6 +13,7 @@ from interceptors.permissions import PathScope, Permissions, Reach, Rule, Verdic
 from interceptors.progress import progressed
 from interceptors.prune import Prune, PrunePlan, PruneSettings, plan_prune, superseded_reads
 from interceptors.repeat import RepeatGuard
+from interceptors.stall import StallGuard
 from interceptors.stubs import RENDERER, render_arguments, render_read_stub, render_stub
 from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
 
@@ -37,6 +38,7 @@ __all__ = [
     "Reach",
     "RepeatGuard",
     "Rule",
+    "StallGuard",
     "Trigger",
     "Verdict",
     "budget_table",

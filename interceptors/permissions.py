@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +21,8 @@ from interceptors.addresses import address_of, url_or_host_matches
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
 from interceptors.commands import readings, split
 from interceptors.preview import write_diff
+from worker.builtin.path_filter import PathFilter
+from worker.builtin.scope import home_expanded
 from worker.ids import uuid7
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.records import Record, ToolResult
@@ -51,6 +53,9 @@ ARTIFACT = "artifact:"
 
 SUMMARY_CHARS = 400
 """Characters of a call that a human is shown."""
+
+LONG_COMMAND = 10_000
+"""Characters of a command from which on it is looked at in a thread, so that other runs of the process go on."""
 
 DIFFED_BYTES = 200_000
 """Bytes up to which the file that a write replaces is read for the diff."""
@@ -88,7 +93,10 @@ class Reach:
 
     def resolve(self, path: str | Path, use: Literal["read", "write"] = "read") -> Path:
         """The real path, after links. Raises `ToolFault` where the predicate says no."""
-        real = Path(os.path.realpath(self.cwd / Path(path).expanduser()))
+        try:
+            real = Path(os.path.realpath(self.cwd / home_expanded(str(path))))
+        except (OSError, ValueError) as e:
+            raise ToolFault(f"not a path: {str(path)[:80]!r} ({e})") from e
         if not (self.in_write if use == "write" else self.in_read)(str(real)):
             raise ToolFault(
                 f"{path} is outside the {use} scope; choose a path in it, or add the folder to [scope] {use}"
@@ -158,6 +166,34 @@ def _by_rule(facts: CallFacts, rules: Sequence[Rule]) -> Verdict | None:
     return None
 
 
+def hidden_by(rules: Sequence[Rule], tool: str, path: Path, cwd: Path, actions: Container[str]) -> bool:
+    """Whether a tool that walks must keep back a path that its call does not name.
+
+    The rules are those for this tool and those for `read_file`: what may not be read may not be found in a search. A
+    rule for every path (`*`) is one on the call itself. Pure.
+    """
+    names = _names(path, cwd)
+    return any(
+        rule.action in actions
+        and rule.match != "*"
+        and (fnmatchcase(tool, rule.tool) or fnmatchcase("read_file", rule.tool))
+        and any(fnmatchcase(name, rule.match) for name in names)
+        for rule in rules
+    )
+
+
+def path_filter(rules: Sequence[Rule], cwd: Path) -> PathFilter:
+    """The rules as the service that walking tools ask: what would be denied or asked about one by one is left out."""
+    cwd = Path(os.path.realpath(cwd))
+    mine = tuple(rule for rule in rules if rule.action != "allow" and rule.match != "*")
+    if not mine:
+        return PathFilter()
+    return PathFilter(
+        hides=lambda tool, path: hidden_by(mine, tool, path, cwd, ("deny", "ask")),
+        denies=lambda tool, path: hidden_by(mine, tool, path, cwd, ("deny",)),
+    )
+
+
 def _by_profile(facts: CallFacts, profile: Profile, writes_granted: bool) -> Verdict:
     name = f"the profile {profile!r}"
     if facts.effect == "read":
@@ -214,7 +250,7 @@ def _file_facts(tool: str, effect: Effect, paths: Sequence[str], scope: PathScop
         if scope is None:
             parts.append(frozenset({path}))
             continue
-        seen |= _names(Path(os.path.normpath(scope.cwd / Path(path).expanduser())), scope.cwd)
+        seen |= _names(Path(os.path.normpath(scope.cwd / home_expanded(path))), scope.cwd)
         try:
             real = _names(scope.resolve(path, "write" if effect == "write" else "read"), scope.cwd)
         except ToolFault as e:
@@ -302,8 +338,10 @@ class Permissions(Interceptor):
             and ctx.tool.effect in ("read", "write")
             and bool(path_arguments(ctx.arguments, ctx.tool.effect, ctx.tool.resource))
         )
-        facts = await to_thread.run_sync(facts_of, ctx, self.scope) if touches_disk else facts_of(ctx, None)
-        verdict = decide(facts, self.profile, self.rules, writes_granted=self._writes)
+        if touches_disk or len(ctx.call.arguments) > LONG_COMMAND:
+            facts, verdict = await to_thread.run_sync(self._judge, ctx)
+        else:
+            facts, verdict = self._judge(ctx)
         if verdict.action == "deny":
             return self._deny(ctx, verdict.reason)
         digest = sha256(canonical(ctx.arguments))
@@ -322,6 +360,10 @@ class Permissions(Interceptor):
             return Pause(asked.id)
         question = await to_thread.run_sync(question_of, ctx, facts, verdict, digest, self.scope)
         return Pause(question.id, record=question)
+
+    def _judge(self, ctx: CallContext) -> tuple[CallFacts, Verdict]:
+        facts = facts_of(ctx, self.scope)
+        return facts, decide(facts, self.profile, self.rules, writes_granted=self._writes)
 
     def observe(self, record: Record) -> None:
         """Follows questions, answers, and the calls that they were about."""

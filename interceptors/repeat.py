@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from worker.interceptor import CONTINUE, Append, Decision, Interceptor, RequestContext, Stop
-from worker.items import OrderItem, ToolCallItem
+from worker.items import OrderItem, ToolCallItem, ToolResultItem
 from worker.records import ContextAdded, Record, ReplyRecord, ToolResult
 from worker.results import LimitReached
 from worker.text import sha256
@@ -41,6 +41,12 @@ def signature(call: ToolCallItem) -> str:
     if values is None:
         return f"{call.name} {call.arguments}"
     return f"{call.name} {json.dumps(values, sort_keys=True, ensure_ascii=False, separators=(',', ':'))}"
+
+
+def digest(item: ToolResultItem) -> str:
+    """A hash of what a call gave. The name of an artifact, which is another one for each call, makes no difference."""
+    text = item.text()
+    return sha256(text.replace(item.artifact, "") if item.artifact else text)
 
 
 def step_of(calls: Sequence[ToolCallItem]) -> str:
@@ -118,9 +124,9 @@ class RepeatGuard(Interceptor):
         if isinstance(record, ReplyRecord):
             self._reply([item for item in record.items if isinstance(item, ToolCallItem)])
         elif isinstance(record, ToolResult) and record.item.call_id in self._open:
-            self._open[record.item.call_id] = sha256(record.item.text())
-            digest = sha256("".join(sorted(self._open.values())))[:16]
-            self._steps[-1] = Step(self._steps[-1].calls, digest)
+            self._open[record.item.call_id] = digest(record.item)
+            results = sha256("".join(sorted(self._open.values())))[:16]
+            self._steps[-1] = Step(self._steps[-1].calls, results)
         elif isinstance(record, ContextAdded) and record.by == self.name:
             self._reminded = streak([step.calls for step in self._steps]).times
 

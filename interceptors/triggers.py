@@ -118,12 +118,12 @@ class CompactTrigger(Interceptor):
         overflows = ctx.history.counters.overflows_since_reply
         if not self.settings.overflow_recovery:
             hint = (
-                f"{error.message}. Nothing was compacted: the context policy is {self.settings.policy!r} and "
+                f"{_sentence(error.message)} Nothing was compacted: the context policy is {self.settings.policy!r} and "
                 "overflow_recovery is off. Set [context] overflow_recovery = true, or a trigger in [compaction]"
             )
             return Stop(_failure(error, hint))
         if overflows > OVERFLOW_RECOVERIES:
-            message = f"{error.message}. Still too large after {OVERFLOW_RECOVERIES} recovery, the bound for a request"
+            message = f"{_sentence(error.message)} Still too large after {OVERFLOW_RECOVERIES} recovery, the bound for a request"
             return Stop(_failure(error, message))
         self._progress.left = True
         detail = crossing(ctx.occupancy, ctx.budget.available, trigger="overflow", thrash=not progressed(ctx.history))
@@ -132,6 +132,12 @@ class CompactTrigger(Interceptor):
     def observe(self, record: Record) -> None:
         """Follows progress."""
         self._progress.observe(record)
+
+
+def _sentence(text: str) -> str:
+    """A provider's message with one full stop at its end."""
+    text = text.rstrip(" .")
+    return text if text.endswith(("!", "?", "…")) else f"{text}."
 
 
 def _failure(error: ContextOverflow, message: str) -> Failed:

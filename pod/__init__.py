@@ -13,6 +13,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+__version__: str
+
 if TYPE_CHECKING:
     from pod.errors import LogDamaged, PodBusy, PodError, PodNotFound, StoreError, UsageProblem
     from pod.events import Event
@@ -82,8 +84,15 @@ _check_floors()
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name == "__version__":
+        from worker import __version__ as value
+    elif name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    else:
         raise AttributeError(f"module 'pod' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "__version__"})

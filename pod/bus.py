@@ -15,7 +15,7 @@ from pod.events import Event
 BUFFER = 2_000
 """Events kept for a reader that lags; above it, passing events go first, then the reader is told to read the log."""
 
-PASSING = frozenset({"text.delta", "request.started", "compaction.progress"})
+PASSING = frozenset({"text.delta", "request.started", "compaction.progress", "init", "result"})
 """Events that are not told again: no entry of the log stands behind them."""
 
 logger = logging.getLogger("pod.events")

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from pod import events
+from pod import bus, events
 from pod.cli.flags import Argument, Usage, usages
 from pod.cli.main import EXIT_CODES
 from pod.manifest.docs import manifest_markdown
@@ -39,13 +39,16 @@ alone (or the stream); progress, warnings and hints go to standard error. Pods l
 This page is made from the parsers by `make docs`; a test keeps it true.
 """
 
-PASSING = ("request.started", "text.delta", "compaction.progress", "init", "result")
-
 
 def event_models() -> list[type[BaseModel]]:
     """The models of all events, in the order of the union."""
     union = get_args(events.Event)[0]
     return list(get_args(union))
+
+
+def in_table(text: str) -> str:
+    """A text as it stands in a cell of a table: there a bar must be escaped, within code as well."""
+    return text.replace("|", "\\|")
 
 
 def fields_table(model: type[BaseModel], *, skip: tuple[str, ...] = ()) -> list[str]:
@@ -60,7 +63,7 @@ def fields_table(model: type[BaseModel], *, skip: tuple[str, ...] = ()) -> list[
             else field.annotation.__name__
         )
         default = "required" if field.is_required() else f"`{field.get_default(call_default_factory=True)!r}`"
-        rows.append(f"| `{name}` | `{kind.replace('|', '&#124;')}` | {default} |")
+        rows.append(f"| `{name}` | `{in_table(kind)}` | {in_table(default)} |")
     return rows
 
 
@@ -69,7 +72,7 @@ def events_markdown() -> str:
     parts = [EVENTS_HEAD]
     for model in event_models():
         label: Any = model.model_fields["type"].get_default()
-        mark = " *(passing)*" if label in PASSING else ""
+        mark = " *(passing)*" if label in bus.PASSING else ""
         parts.append(f"## `{label}`{mark}\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
         rows = fields_table(model, skip=("type", "seq", "at"))
         if len(rows) > 2:
@@ -119,7 +122,7 @@ def _flags(option: Argument) -> str:
 
 def _cell(argument: Argument) -> str:
     choices = ", ".join(f"`{choice}`" for choice in argument.choices)
-    told = argument.help.replace("|", "&#124;")
+    told = in_table(argument.help)
     return f"{told}: {choices}" if choices and argument.flags else told
 
 

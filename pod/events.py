@@ -1,7 +1,7 @@
 """Events: one stream for the terminal, embedders and machines. Most are entries of the log, told again the same way later.
 
-`seq` is the number of the log entry that an event tells of; it never falls. Events that pass (`text.delta`, `request.started`) carry the number
-of the last entry before them and are not told again.
+`seq` is the number of the log entry that an event tells of; it never falls. Events that pass (`text.delta`, `init`, ...) carry
+the number of the last entry before them and are not told again. `at` is never empty: the entry's time, else that of the telling.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
 from pod.log import entries as e
-from pod.log.lines import Line
+from pod.log.lines import Line, now
 from worker import records as w
 from worker.items import AssistantItem, ToolCallItem
 from worker.records import Record
@@ -26,7 +26,7 @@ class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     seq: int = 0
-    at: str = ""
+    at: str = Field(default_factory=now)
 
 
 class Init(_Event):
@@ -70,11 +70,13 @@ class RunYielded(_Event):
 
 
 class RunEnded(_Event):
-    """A run is over."""
+    """A run is over. `error_kind` and `error` say why where it did not finish, as the result does."""
 
     type: Literal["run.ended"] = "run.ended"
     run: str
     status: str
+    error_kind: str = ""
+    error: str = ""
 
 
 class RequestStarted(_Event):
@@ -375,7 +377,12 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     w.Warned: lambda r: Warning_(code=r.code, message=r.message, figures=r.figures),
     e.RunStarted: lambda r: RunStarted(run=r.run),
     e.YieldedEntry: lambda r: RunYielded(run=r.run, reason=r.reason, detail=r.detail),
-    e.RunEndedEntry: lambda r: RunEnded(run=r.run, status=r.status),
+    e.RunEndedEntry: lambda r: RunEnded(
+        run=r.run,
+        status=r.status,
+        error_kind=str(r.result.get("kind") or r.result.get("limit") or ""),
+        error=str(r.result.get("message") or r.result.get("reason") or ""),
+    ),
     e.CompactionStarted: lambda r: CompactionStarted(
         compaction=r.compaction, trigger=r.trigger, tokens=r.tokens, items=r.items
     ),

@@ -12,8 +12,8 @@ from anyio.abc import TaskGroup
 
 from pod.bus import PASSING, Subscription
 from pod.errors import UsageProblem
-from pod.events import Event
-from pod.result import RunResult
+from pod.events import Event, Init, Result
+from pod.result import RunResult, failed_result
 from pod.running import Running
 
 Interrupt: TypeAlias = Literal["now", "after_tools", "after_segment"]
@@ -23,16 +23,24 @@ Interrupt: TypeAlias = Literal["now", "after_tools", "after_segment"]
 class RunHandle:
     """A run under way. Iterate it for its events, steer it, interrupt it, wait for its result.
 
+    The first event is `init`, the last one `result`, also where the run raises: then its status is `failed`.
     Leaving the `async with` block early interrupts the run now; it is then resumable.
     """
 
     def __init__(
-        self, running: Running, group: TaskGroup, text: str | None, events: Callable[[int], AsyncIterator[Event]]
+        self,
+        running: Running,
+        group: TaskGroup,
+        text: str | None,
+        events: Callable[[int], AsyncIterator[Event]],
+        init: Callable[[], Init],
     ) -> None:
         self._running = running
         self._group = group
         self._text = text
         self._events = events
+        self._init = init
+        self._begun = self._ended = False
         self._subscription: Subscription | None = None
         self._done = anyio.Event()
         self._result: RunResult | None = None
@@ -44,6 +52,7 @@ class RunHandle:
     async def __aenter__(self) -> Self:
         self._subscription = self._running.bus.subscribe()
         self._last = self._running.session.state.last_seq
+        self._first = self._init()
         self._group.start_soon(self._work)
         return self
 
@@ -69,11 +78,14 @@ class RunHandle:
             self._running.bus.leave(self._subscription)
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        """The run's events, in order; a reader that lags is filled up from the log. Ends with the run."""
+        """The run's events, in order; a reader that lags is filled up from the log. Ends with the run's `result`."""
         return self
 
     async def __anext__(self) -> Event:
         assert self._subscription is not None
+        if not self._begun:
+            self._begun = True
+            return self._first
         while True:
             event = self._missed.popleft() if self._missed else await self._subscription.next()
             if event is not None:
@@ -82,9 +94,19 @@ class RunHandle:
                 self._last = max(self._last, event.seq)
                 return event
             if self._subscription.lagging_from is None:
-                raise StopAsyncIteration
+                return self._end()
             self._subscription.lagging_from = None
             self._missed.extend([missed async for missed in self._events(self._last)])
+
+    def _end(self) -> Result:
+        state = self._running.session.state
+        result = self._result
+        if result is None and self._error is not None:
+            result = failed_result(self._error, state, self._running.session.folder.name)
+        if self._ended or result is None:
+            raise StopAsyncIteration
+        self._ended = True
+        return Result(seq=state.last_seq, result=result.model_dump(mode="json"))
 
     async def wait(self) -> RunResult:
         """The result. Cancelled, the run goes on (until the block is left)."""

@@ -12,7 +12,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from pod.carry import Carry, Totals
@@ -29,8 +29,7 @@ from pod.session import Session, load, write_segment
 from pod.state import PodState
 from worker.builtin.processes import STATE_KEY
 from worker.ids import uuid7
-from worker.items import Item, ToolResultItem, UserItem
-from worker.records import Input
+from worker.items import Item, ToolResultItem
 
 __all__ = [
     "Changed",
@@ -89,13 +88,16 @@ def take_inbox(session: Session) -> int:
     taken: list[Path] = []
     for path, command in inbox.waiting(session.folder):
         if command is None:
+            for record in inbox.set_aside(session.folder, path):
+                session.put(record)
             continue
         known = command.id in session.state.inbox
         args = command.args
         match command.kind:
             case "send":
                 if not known:
-                    session.put(Input(item=UserItem(text=str(args.get("text", ""))), inbox=command.id))
+                    for record in inbox.message_of(command):
+                        session.put(record)
             case "approve" | "deny":
                 if not known:
                     session.put(e.Commanded(id=command.id, command=command.kind, args=args))
@@ -122,7 +124,10 @@ def _carry_at(state: PodState, totals: Totals) -> Carry:
     """
     tools = {key: value for key, value in state.tool_state.items() if key != STATE_KEY}
     seen = {path: digest for path, digest in state.seen.items() if _hash(Path(path)) == digest}
-    return state.carry().model_copy(update={"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0})
+    changed: dict[str, Any] = {"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0}
+    if state.run is not None:
+        changed["last_status"] = "cancelled"  # a run does not go along; listings must not take it for one that finished
+    return state.carry().model_copy(update=changed)
 
 
 def _hash(path: Path) -> str | None:

@@ -11,14 +11,14 @@ from typing import Any
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
-from pod.context.policy import Limits, Plan, make_plan
+from pod.context.policy import Limits, Plan, make_plan, mandatory_of
 from pod.log.folder import PodFolder
 from pod.manifest import Manifest, trigger_tokens
 from pod.session import load
 from pod.state import PodState
 from pod.stored import stored_manifest
 from worker.budget import Budget, budget_of
-from worker.estimate import estimate_spec, estimate_text
+from worker.estimate import HEURISTIC_FACTOR, estimate_spec, estimate_text
 from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
 from worker.models.base import Model
@@ -27,7 +27,7 @@ from worker.occupancy import Occupancy
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The context of a pod as the next request would send it. Tokens; `categories` are raw estimates."""
+    """The context of a pod as the next request would send it. Tokens; `categories` and `overhead` are raw estimates."""
 
     manifest: Manifest
     state: PodState
@@ -35,6 +35,7 @@ class Outlook:
     budget: Budget
     occupancy: Occupancy
     categories: tuple[BudgetLine, ...]
+    overhead: int
 
     @property
     def triggers(self) -> dict[str, int]:
@@ -45,7 +46,12 @@ class Outlook:
         """What a compaction by hand would do now."""
         config = setup.compaction_config(self.manifest)
         available = self.budget.available
-        limits = Limits.of(available, config.triggers(available))
+        factor = max(HEURISTIC_FACTOR, self.state.history.calibration.factor(self.model.name))
+        mandatory = mandatory_of(
+            self.state, self.overhead, factor,
+            summary_max=config.worker.summary_max_tokens, floor=config.retained_floor_tokens,
+        )  # fmt: skip
+        limits = Limits.of(available, config.triggers(available), mandatory)
         return make_plan(
             self.state, self.occupancy, limits, "hand",
             retained=config.retained_tokens, summary_max=config.worker.summary_max_tokens,
@@ -121,4 +127,4 @@ def outlook(folder: PodFolder) -> Outlook:
     )  # fmt: skip
     occupancy = history.occupancy(model.name, raw, pending_tokens(history, list(history.queue.values())))
     table = budget_table(history, overhead_of(system, specs, family), budget)
-    return Outlook(manifest, state, model, budget, occupancy, tuple(table))
+    return Outlook(manifest, state, model, budget, occupancy, tuple(table), raw)

@@ -16,14 +16,15 @@ from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
 from pod.reading import last_lines
 
-HEAD = 256 * 1024
-"""Bytes read at the head of a log: its first entry says how the segment began."""
+HEAD = 1024 * 1024
+"""Bytes read at the head of a log at most: its first entry says how the segment began, and how the last run ended."""
 
 TAIL = 64 * 1024
-"""Bytes read at the end of a log at first."""
+"""Bytes read at the end of a log that is longer than `TAIL_MOST`."""
 
 TAIL_MOST = 1024 * 1024
-"""Bytes read at the end where the first look shows no whole entry that says how things stand."""
+"""Bytes up to which a log is read whole, and that are read at the end of a longer one where `TAIL` shows no whole
+entry that says how things stand."""
 
 Status: TypeAlias = Literal[
     "new", "running", "compacting", "idle", "finished", "failed", "limit", "cancelled", "waiting", "yielded",
@@ -31,7 +32,9 @@ Status: TypeAlias = Literal[
 ]  # fmt: skip
 """How a pod stands. `running` and `compacting` have a living writer, `idle` has one without a run; `waiting` is for
 a human; `stopped short` has an open run and no writer (`pod resume` goes on); `queued` has input that no run has
-seen."""
+seen. The others say how the last run ended, whatever segment it ended in; `new` has had none (or none since a clear)."""
+
+_ENDED = frozenset({"finished", "failed", "cancelled", "limit", "yielded"})
 
 _TELLING = frozenset(
     {
@@ -45,8 +48,9 @@ _TELLING = frozenset(
 class Glance:
     """What the look shows. `at` is the time of the newest entry (UTC), `since` of the one that gave the status.
 
-    `requests` and `cost_usd` are those of the session where the segment began, None where the head does not show them;
-    `seconds` is the age of a compaction under way. `problem` says why a pod can't be read.
+    `requests` and `cost_usd` are those of the session, None where the head does not show them or a price is unknown;
+    `partial` says that there may be more of both: the log is too long to be counted. `problem` says why a pod can't
+    be read.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Glance:
     compactions: int | None = None
     requests: int | None = None
     cost_usd: float | None = None
+    partial: bool = False
     model: str = ""
     cwd: str = ""
     manifest: str = ""
@@ -93,8 +98,8 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
     path = folder.segment_path(segment)
     size = path.stat().st_size
     start = _first(path)
-    lines = last_lines(path, TAIL)
-    if size > TAIL and not any(line.kind in _TELLING for line in lines):
+    lines = last_lines(path, TAIL_MOST if size <= TAIL_MOST else TAIL)
+    if size > TAIL_MOST and not any(line.kind in _TELLING for line in lines):
         lines = last_lines(path, TAIL_MOST)
     busy = folder.is_busy()
     waiting = _count(folder.inbox)
@@ -104,15 +109,16 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
     blobs = cast("dict[str, str]", start.get("blobs") or {})
     replies = [line for line in lines if line.kind == "reply"]
     known = bool(start)
-    whole = known and size <= TAIL
+    spent = _spent(totals, lines) if known else None
     return Glance(
         name=folder.name, status=status, since=since, created=created, session=session, segment=segment,
         at=lines[-1].at if lines else created,
         lineage=str(cast("dict[str, Any]", start.get("lineage") or {}).get("kind", "")),
         segments=totals.get("segments", 1) if known else None,
         compactions=totals.get("compactions", 0) if known else None,
-        requests=int(totals.get("requests", 0)) + len(replies) if whole else None,
-        cost_usd=_cost(totals, replies) if whole else None,
+        requests=spent.requests if spent else None,
+        cost_usd=spent.cost_usd if spent else None,
+        partial=size > TAIL_MOST,
         model=_model(replies),
         cwd=_blob(folder, blobs.get("cwd")),
         manifest=str(carry.get("manifest", "")),
@@ -135,51 +141,89 @@ def _first(path: Path) -> dict[str, Any]:
 
 
 def _status(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: int) -> tuple[Status, str]:
-    compacting = ""
-    withdrawn = False
+    status, since, queued = _stands(lines, start, busy=busy, waiting=waiting)
+    if busy or status in {"waiting", "compacting"} or not queued:
+        return status, since
+    return "queued", queued
+
+
+def _stands(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: int) -> tuple[Status, str, str]:
+    """How the pod stands by its newest telling entry, since when, and when input came that nothing has taken up."""
+    compacting = queued = ""
+    taken: set[str] = set()
+    answered: set[str] = set()
     for line in reversed(lines):
         match line.kind:
-            case "withdrawn":
-                withdrawn = True
-            case "input" if not withdrawn and not busy:
-                return "queued", line.at
+            case "withdrawn" | "admitted":
+                taken.update(_body(line).get("ids", ()))
+            case "input" if str(_body(line).get("item", {}).get("id")) not in taken:
+                queued = line.at
             case "compaction_completed" | "compaction_failed" | "compaction_interrupted":
                 compacting = compacting or "no"
             case "compaction_started" if not compacting:
-                return ("compacting" if busy else "stopped short"), line.at
+                return ("compacting" if busy else "stopped short"), line.at, queued
             case "run_ended":
-                status = str(json.loads(line.body).get("status", "failed"))
-                ended: Status = (
-                    cast("Status", status)
-                    if status in {"finished", "failed", "limit", "cancelled", "yielded"}
-                    else "failed"
-                )
-                return ("queued" if waiting and not busy else ended), line.at
+                return _ended(_body(line).get("status")), line.at, queued or (line.at if waiting else "")
+            case "approval_answered":
+                answered.add(str(_body(line).get("id")))
             case "yielded":
-                reason = str(json.loads(line.body).get("reason", ""))
-                if reason == "approval":
-                    return "waiting", line.at
-                return _open(busy), line.at
-            case "run_started" | "approval_answered":
-                return _open(busy), line.at
+                body = _body(line)
+                asked = set(cast("dict[str, Any]", body.get("detail") or {}).get("approvals", ()))
+                if body.get("reason") == "approval" and not (asked and asked <= answered):
+                    return "waiting", line.at, queued
+                return _open(busy), line.at, queued
+            case "run_started":
+                return _open(busy), line.at, queued
             case "segment_started":
                 if start.get("open_run"):
-                    return _open(busy), line.at
-                return ("queued" if waiting or start.get("pending_inputs") else "idle" if busy else "new"), line.at
+                    return _open(busy), line.at, queued
+                queued = queued or (line.at if waiting or start.get("pending_inputs") else "")
+                return ("idle" if busy else _carried(start)), line.at, queued
             case _:
                 pass
-    return _open(busy), lines[-1].at if lines else ""
+    return _open(busy), lines[-1].at if lines else "", queued
+
+
+def _body(line: Line) -> dict[str, Any]:
+    value: object = json.loads(line.body)
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _ended(status: object) -> Status:
+    return cast("Status", status) if status in _ENDED else "failed"
+
+
+def _carried(start: dict[str, Any]) -> Status:
+    """How the last run of an earlier segment ended; `new` where there was none."""
+    status = cast("dict[str, Any]", start.get("carry") or {}).get("last_status")
+    return _ended(status) if status else "new"
 
 
 def _open(busy: bool) -> Status:
     return "running" if busy else "stopped short"
 
 
-def _cost(totals: dict[str, Any], replies: list[Line]) -> float | None:
-    if totals.get("unpriced"):
-        return None
-    costs = [json.loads(line.body).get("cost_usd") for line in replies]
-    return None if any(cost is None for cost in costs) else float(totals.get("cost_usd", 0.0)) + sum(costs)
+@dataclass
+class _Spent:
+    requests: int
+    cost_usd: float | None
+
+
+def _spent(totals: dict[str, Any], lines: list[Line]) -> _Spent:
+    """What the session had spent where the segment began, and what these entries add: replies and compact workers."""
+    found = _Spent(int(totals.get("requests", 0)), None if totals.get("unpriced") else float(totals.get("cost_usd", 0)))
+    for line in lines:
+        if line.kind == "reply":
+            found.requests += 1
+            cost = _body(line).get("cost_usd")
+        elif line.kind == "compaction_rung":
+            figures = cast("dict[str, Any]", _body(line).get("figures") or {})
+            found.requests += int(figures.get("requests") or 0)
+            cost = None if figures.get("unpriced") else figures.get("cost_usd") or 0.0
+        else:
+            continue
+        found.cost_usd = None if cost is None or found.cost_usd is None else found.cost_usd + float(cost)
+    return found
 
 
 def _model(replies: list[Line]) -> str:

@@ -27,7 +27,7 @@ from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, 
 from pod.output import OutputSchema
 from pod.reading import SessionReader
 from pod.result import RunResult
-from pod.running import Running
+from pod.running import Running, said
 from pod.services import Services
 from pod.session import Session
 from pod.stored import stored_manifest
@@ -146,6 +146,10 @@ class Pod:
 
     async def _enter(self) -> None:
         m, o = self.manifest, self._options
+        if not self.cwd.is_dir():
+            raise UsageProblem(
+                f"the working folder {self.cwd} {'is not a folder' if self.cwd.exists() else 'does not exist'}"
+            )
         models = _given(o.model, m)
         tools = setup.tools_of(m, o.tools)
         users = setup.user_interceptors(m, o.interceptors)
@@ -197,7 +201,10 @@ class Pod:
     # -- running ----------------------------------------------------------------------------------------------
 
     async def run(self, text: str) -> RunResult:
-        """Runs with a new user message to the end. Cancelled, the run's end is on record, and input that nothing came of is given back."""
+        """Runs with a new user message to the end. Cancelled, the run's end is on record, and input that nothing came of is given back.
+
+        Raises `UsageProblem` for blank text or while a run is under way; nothing is stored then.
+        """
         return await self._running.drive(text)
 
     async def resume(self) -> RunResult:
@@ -213,13 +220,18 @@ class Pod:
         return await self._running.drive(None)
 
     def start(self, text: str | None) -> RunHandle:
-        """A handle on a new run (None: go on without new input). Enter it to begin."""
-        return RunHandle(self._running, self._group, text, self.events)
+        """A handle on a new run (None: go on without new input). Enter it to begin. Raises `UsageProblem` for blank text."""
+        if text is not None:
+            said(text)
+        return RunHandle(self._running, self._group, text, self.events, self.init_event)
 
     # -- steering and looking ---------------------------------------------------------------------------------
 
     async def send(self, text: str) -> str:
-        """Stores a user message for the next request; durable when it returns. Returns its id."""
+        """Stores a user message for the next request; durable when it returns. Returns its id.
+
+        Raises `UsageProblem` for blank text.
+        """
         return await self._running.accept(text)
 
     async def approve(self, approval: str, *, scope: Literal["once", "run"] | None = None, by: str = "") -> None:

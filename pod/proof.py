@@ -6,12 +6,13 @@ the models (no connection, no key) and renders the system prompt and the tool sc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pod.errors import UsageProblem
+from pod.errors import PodError, UsageProblem
 from pod.manifest import Manifest
 from pod.output import OutputSchema
 from worker.models.base import Model
@@ -109,6 +110,51 @@ def check_prices(manifest: Manifest) -> None:
     unknown = dict.fromkeys(model.name for model in asked if model.capabilities.price is None)
     if unknown:
         raise UnknownPrice(limit, list(unknown))
+
+
+class MissingKey(PodError):
+    """The API key of a model that is asked is not set; nothing was spent, and no pod was made."""
+
+    exit_code = 77
+
+    def __init__(self, variable: str, model: str, key: str) -> None:
+        self.variable = variable
+        super().__init__(
+            f"the environment variable {variable} is not set: it must hold the API key for {model} ([{key}] name).\n"
+            f"  Set it (export {variable}=...), or name another variable in [{key}] api_key_env."
+        )
+
+
+def check_keys(manifest: Manifest) -> list[str]:
+    """The keys of the model and of the compact worker's own model must be set. Returns a warning for each fallback whose
+    key is not.
+
+    Reads whether a key is set, opens no connection. Raises `MissingKey`, `ConfigError`, `UsageProblem`.
+    """
+    from pod import setup
+
+    first, *fallbacks = setup.models_of(manifest.model)
+    asked = [(first, "model")]
+    section = manifest.compaction.model if manifest.compaction else None
+    if section is not None and section.name is not None:
+        asked.append((setup.models_of(section)[0], "compaction.model"))
+    for model, key in asked:
+        if (variable := missing_key(model)) is not None:
+            raise MissingKey(variable, model.name, key)
+    return [
+        f"the fallback {model.name} can't be asked: the environment variable {variable} is not set"
+        for model in fallbacks
+        if (variable := missing_key(model)) is not None
+    ]
+
+
+def missing_key(model: Model) -> str | None:
+    """The environment variable that must hold the model's key and does not; None where all is well, or no key is needed
+    or known of.
+    """
+    named = getattr(model, "key_env", None)  # models of other packages need not have it
+    variable = named() if callable(named) else None
+    return variable if isinstance(variable, str) and not os.environ.get(variable, "").strip() else None
 
 
 def prove(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -34,9 +35,11 @@ async def end_survivors(session: Session, services: Services) -> None:
         label = call.item.call_id
         pids = await anyio.to_thread.run_sync(survivors, label, services.processes.owner)
         groups = {found.pgid for pid in pids if (found := look_at(pid)) is not None} - jobs
-        for group in groups:
-            with anyio.CancelScope(shield=True):
-                await end(Target(group), grace=1.0)
+        # All at once: a supervisor ends when what is below it has ended.
+        with anyio.CancelScope(shield=True):
+            async with anyio.create_task_group() as tasks:
+                for group in groups:
+                    tasks.start_soon(partial(end, Target(group), grace=1.0))
         if groups:
             session.put(OrphanKilled(call_id=label, pids=tuple(pids)))
 

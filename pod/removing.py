@@ -79,9 +79,15 @@ class Collected:
     size: int = 0
 
 
-def collect(home: Path, older_than: float, *, force: bool = False, at: float | None = None) -> Iterator[Collected]:
-    """Looks at every pod and removes those whose last run ended and that nothing was done with for `older_than`
-    seconds.
+ENDED = frozenset({"finished", "failed", "cancelled", "limit", "new"})
+"""How a pod stands that nothing is under way in; with all but `finished` there may be work to go on with."""
+
+
+def collect(
+    home: Path, older_than: float, *, force: bool = False, all_ended: bool = False, at: float | None = None
+) -> Iterator[Collected]:
+    """Looks at every pod and removes those whose last run finished and that nothing was done with for `older_than`
+    seconds; with `all_ended` also those whose last run failed, was stopped or came to a limit, and those without a run.
 
     Without `force` nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever
     their age. `at` is the time in UTC seconds (default: now). Blocks.
@@ -90,7 +96,7 @@ def collect(home: Path, older_than: float, *, force: bool = False, at: float | N
     for name in list(pod_names(home)):
         folder = PodFolder(home, name)
         look = glance(folder)
-        reason = _stays(look, older_than, moment)
+        reason = _stays(look, older_than, moment, all_ended=all_ended)
         if reason is not None:
             yield Collected(name, False, reason)
             continue
@@ -103,11 +109,12 @@ def collect(home: Path, older_than: float, *, force: bool = False, at: float | N
             yield Collected(name, False, "in use")
 
 
-def _stays(look: Glance, older_than: float, moment: float) -> str | None:
+def _stays(look: Glance, older_than: float, moment: float, *, all_ended: bool) -> str | None:
     if look.busy:
         return "in use"
-    if look.status not in {"finished", "failed", "cancelled", "limit", "new"}:
-        return f"{look.status}: `pod rm {look.name}` removes it all the same"
+    if look.status != "finished" and not (all_ended and look.status in ENDED):
+        flag = "--all-ended takes it too, " if look.status in ENDED else ""
+        return f"{look.status}: {flag}`pod rm {look.name}` removes it all the same"
     try:
         old = moment - datetime.fromisoformat(look.at).timestamp()
     except ValueError:

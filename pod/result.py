@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -35,15 +36,15 @@ class RunFailed(PodError):
     def __init__(self, result: RunResult) -> None:
         self.result = result
         self.exit_code = result.exit_code
-        super().__init__(
-            f"the run of {result.pod!r} ended as {result.status}: {result.why_runtime_stopped or result.error or ''}"
-        )
+        why = result.error or result.why_runtime_stopped
+        kind = f" ({result.error_kind})" if result.error and result.error_kind else ""
+        super().__init__(f"the run of {result.pod!r} ended as {result.status}{kind}{f': {why}' if why else ''}")
 
 
 class RunResult(BaseModel):
     """A run's end. `text` is None unless it finished; `partial` is what a failed run had said.
 
-    Tokens and US dollars of this run; `session_cost_usd` of the whole session, compact workers included. `duration_s` is wall time from the
+    `resumable` says whether `resume` has something to go on with. Tokens and US dollars of this run; `session_cost_usd` of the whole session, compact workers included. `duration_s` is wall time from the
     run's start, through restarts.
     """
 
@@ -78,7 +79,7 @@ class RunResult(BaseModel):
     output_tokens: int = 0
     cost_usd: float | None = None
     session_cost_usd: float | None = None
-    usage: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
+    usage: dict[str, dict[str, int | float]] = Field(default_factory=dict[str, dict[str, int | float]])
     duration_s: float = 0.0
     resumable: bool = True
     exit_code: int = 0
@@ -88,6 +89,23 @@ class RunResult(BaseModel):
         if self.status != "finished":
             raise RunFailed(self)
         return self
+
+
+def whole_counts(by: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int | float]]:
+    """Figures by purpose and model, counts as whole numbers; only costs have a fraction."""
+    return {
+        label: {name: round(value, 6) if name == "cost_usd" else round(value) for name, value in figures.items()}
+        for label, figures in by.items()
+    }
+
+
+def failed_result(error: BaseException, state: PodState, pod: str, exit_code: int = 1) -> RunResult:
+    """The result of a run that an error ended, for readers of its stream; the error itself is raised beside it."""
+    kind = type(error).__name__
+    return RunResult(
+        pod=pod, session=state.start.session, segment=state.start.segment, run=state.run, status="failed",
+        error=str(error), error_kind=kind, why_runtime_stopped=kind, exit_code=exit_code,
+    )  # fmt: skip
 
 
 def result_of(
@@ -112,14 +130,14 @@ def result_of(
         "output_tokens": counters.output_tokens,
         "cost_usd": None if counters.unpriced else round(counters.cost_usd + counters.worker_cost_usd, 6),
         "session_cost_usd": None if totals.unpriced else round(totals.cost_usd, 6),
-        "usage": totals.by,
+        "usage": whole_counts(totals.by),
         "duration_s": round(seconds, 3),
         "why_runtime_stopped": stopped,
     }
     match outcome:
         case w.Finished():
             fields |= {"status": "finished", "text": outcome.text, "output": outcome.output, "empty": outcome.empty}
-            fields |= {"why_model_stopped": "end", "resumable": True}
+            fields |= {"why_model_stopped": "end"}
         case w.Failed():
             fields |= {
                 "status": "failed",
@@ -153,6 +171,7 @@ def result_of(
                 "why_runtime_stopped": f"yielded: {outcome.reason}",
             }
     kind = fields.get("error_kind") or ""
+    fields["resumable"] = state.unanswered
     fields["exit_code"] = EXIT_BY_KIND.get(kind, EXIT[fields["status"]])
     if stopped == "SIGTERM":
         fields["exit_code"] = 143

@@ -212,13 +212,18 @@ class Running:
         found = await anyio.to_thread.run_sync(lambda: list(inbox.waiting(session.folder)))
         taken: list[Path] = []
         for path, command in found:
-            if command is not None and command.id not in session.state.inbox:
+            if command is None:
+                for record in inbox.set_aside(session.folder, path):
+                    session.put(record)
+                continue
+            if command.id not in session.state.inbox:
                 self._take(command)
             taken.append(path)
-        if taken:
-            await session.sync()
-            for path in taken:
-                session.folder.files.unlink(path)
+        await session.sync()
+        for path in taken:
+            session.folder.files.unlink(path)
+        if await anyio.to_thread.run_sync(inbox.left_over, session.folder):
+            self.watch.forget()
 
     def _take(self, command: inbox.Command) -> None:
         args = command.args

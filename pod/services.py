@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from interceptors.permissions import Rule, path_filter
 from pod.log import entries as e
 from pod.log.lines import Line
 from pod.manifest import Manifest
@@ -16,6 +18,7 @@ from pod.state import PodState
 from pod.tools.context import Pins
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.file_range import read_range
+from worker.builtin.path_filter import PathFilter
 from worker.builtin.processes import STATE_KEY, Processes
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
@@ -66,6 +69,7 @@ class Services:
     artifacts: Artifacts
     processes: Processes
     pin_budget: int = 4000
+    filter: PathFilter = field(default_factory=PathFilter)
     _seen: Followed = field(init=False)
     _state: ToolState = field(init=False)
 
@@ -80,7 +84,10 @@ class Services:
             protected=[folder.home / "pods", folder.home / "crash"],
         )
         pins = manifest.prune.pin_budget_tokens
-        return cls(session, scope, Artifacts(folder.artifacts), processes_of(session), pins)
+        rules = tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)
+        kept_back = path_filter(rules, cwd)
+        scope.hidden = partial(kept_back.hides, "read_file")
+        return cls(session, scope, Artifacts(folder.artifacts), processes_of(session), pins, kept_back)
 
     def follow(self, state: PodState) -> None:
         """From now on `state` is what tools see."""
@@ -98,6 +105,7 @@ class Services:
         )
         return {
             Scope: self.scope,
+            PathFilter: self.filter,
             Artifacts: self.artifacts,
             Processes: self.processes,
             SeenFiles: self._seen,

@@ -21,6 +21,7 @@ from interceptors.permissions import PathScope, Permissions, Rule
 from interceptors.prune import Prune, PruneSettings
 from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
+from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
 from pod.context.compacting import CompactionConfig
 from pod.errors import UsageProblem
@@ -157,9 +158,10 @@ def trigger_value(trigger: int | str, available: int) -> int:
 
 def compaction_config(manifest: Manifest) -> CompactionConfig:
     """`[compaction]` and `[context] ladder`, with the defaults where the table is absent (by hand and overflow only)."""
+    from pod.manifest import fit
     from pod.manifest.context import CompactionSection
 
-    c = manifest.compaction or CompactionSection()
+    c = fit(manifest).manifest.compaction or CompactionSection()
     names = WorkerSettings.__dataclass_fields__
     return CompactionConfig(
         worker=WorkerSettings(**{name: getattr(c, name) for name in names}),
@@ -208,7 +210,11 @@ def chain(
             started=lambda: state.run_started,
             fallback_prices=[model.capabilities.price for model in models[1:]],
         ),
-        guards=(supervision, RepeatGuard(remind=m.limits.repeat_call.remind, stop=m.limits.repeat_call.stop)),
+        guards=(
+            supervision,
+            RepeatGuard(remind=m.limits.repeat_call.remind, stop=m.limits.repeat_call.stop),
+            StallGuard(remind=m.limits.stall.remind, stop=m.limits.stall.stop),
+        ),
         users=users,
         prune=Prune(
             PruneSettings(

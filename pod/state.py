@@ -73,6 +73,7 @@ class PodState:
     first_reported: int = 0
     schemas: str = ""
     asked: dict[str, str] = field(default_factory=dict[str, str])
+    unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
 
     @classmethod
     def begin(cls, start: e.SegmentStarted, family: Family = "unknown") -> PodState:
@@ -102,6 +103,7 @@ class PodState:
             run_inputs=carry.run_inputs,
             omitted_words=carry.omitted_words,
             schemas=start.blobs.get("schemas", ""),
+            unknown_windows=dict.fromkeys(carry.unknown_windows),
         )
         if start.lineage.kind_ in CONTINUED:
             state.last_run, state.last_status = carry.last_run, carry.last_status
@@ -133,6 +135,7 @@ class PodState:
             omitted_words=self.omitted_words,
             last_run=self.last_run,
             last_status=self.last_status,
+            unknown_windows=tuple(self.unknown_windows),
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -236,6 +239,8 @@ class PodState:
                     self.ordered = record
             case w.Warned(code="compaction.not_possible"):
                 self.ordered = None
+            case w.Warned(code="unknown_window"):
+                self.unknown_windows[str(record.figures.get("model", ""))] = None
             case e.Verified():
                 self.verified = True
             case _:

@@ -36,6 +36,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__: str
+
 if TYPE_CHECKING:
     from worker.budget import Budget
     from worker.errors import ConfigError, ModelError, WorkerError
@@ -175,12 +177,25 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
+    if name == "__version__":
+        value: Any = _version()
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
         raise AttributeError(f"module 'worker' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
+    globals()[name] = value
     return value
 
 
+def _version() -> str:
+    """The version of the installed distribution; a tree that is not installed has none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pod-runtime")
+    except PackageNotFoundError:
+        return "0+unknown"
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "__version__"})

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import termios
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import anyio
 
@@ -14,6 +15,21 @@ from pod.cli.failing import note
 from pod.cli.signals import Stopping
 from pod.cli.text import clean, one_line
 from pod.pod import Pod
+
+Choice: TypeAlias = Literal["once", "run", "no"]
+"""What a human says to a question: this call, all like it in this run, or no."""
+
+PROMPT = "Allow it? [y]es, [a]ll like it in this run, [n]o, [?]: "
+
+_CHOICES: dict[str, Choice] = {
+    "y": "once",
+    "yes": "once",
+    "a": "run",
+    "all": "run",
+    "always": "run",
+    "n": "no",
+    "no": "no",
+}
 
 LISTEN = 1.0
 """Seconds between two looks into the inbox, while the prompt waits."""
@@ -33,24 +49,50 @@ async def ask(pod: Pod, stopping: Stopping) -> bool:
     try:
         while pod.approvals:
             asked = pod.approvals[0]
-            _show(asked)
-            word = await _answer(pod, asked, ended)
-            if word is None:
+            show_question(asked)
+            choice = await _answer(pod, asked, ended)
+            if choice is None:
                 return False
-            if word == "elsewhere":
+            if choice == "elsewhere":
                 note("  (answered elsewhere)")
-            elif word in {"y", "yes"}:
-                await pod.approve(asked.id, scope=asked.scope, by="terminal")
-            elif word in {"a", "always"}:
-                await pod.approve(asked.id, scope="run", by="terminal")
-            else:
+            elif choice == "no":
                 await pod.deny(asked.id, by="terminal")
+            else:
+                await pod.approve(asked.id, scope=choice, by="terminal")
+                if choice == "run":
+                    await _settle(pod, asked)
         return True
     finally:
         stopping.end = None
 
 
-def _show(asked: Any) -> None:
+async def _settle(pod: Pod, asked: Any) -> None:
+    """Questions that the answer to another one settles are not asked again."""
+    settled = like(asked, pod.approvals)
+    for other in settled:
+        await pod.approve(other.id, scope="once", by="terminal")
+    tell_settled(len(settled))
+
+
+def like(asked: Any, others: Iterable[Any]) -> list[Any]:
+    """The other open questions that a yes to all like this one settles: writes in scope where it was about one of those
+    (they are asked for the run), else calls of the same tool with the same arguments.
+    """
+    rest = [other for other in others if other.id != asked.id]
+    if asked.scope == "run":
+        return [other for other in rest if other.scope == "run"]
+    key = (asked.tool, asked.arguments_sha256)
+    return [other for other in rest if (other.tool, other.arguments_sha256) == key]
+
+
+def tell_settled(number: int) -> None:
+    """Says how many questions were answered with another one."""
+    if number:
+        note(f"  (and {number} more like it)")
+
+
+def show_question(asked: Any) -> None:
+    """What waits, with its diff, on standard error."""
     note("")
     note(f"{one_line(asked.tool, 40)} wants to run:")
     for line in clean(asked.summary).splitlines():
@@ -64,27 +106,40 @@ def _show(asked: Any) -> None:
         note(f"  ... {len(lines) - 200} more lines")
 
 
-async def _answer(pod: Pod, asked: Any, ended: anyio.Event) -> str | None:
-    """One word of the human, or `elsewhere`; None at the end of input or at a signal."""
+def choice_of(line: str, asked: Any) -> Choice | None:
+    """What a line that was typed says. None where it says nothing; `?` is explained."""
+    word = line.strip().lower()
+    if word in {"?", "h", "help"}:
+        reach = (
+            "writes in scope are free"
+            if asked.scope == "run"
+            else f"{one_line(asked.tool, 40)} with these arguments is free"
+        )
+        note("  y  this call runs; the next one asks again")
+        note(f"  a  this call runs, and for the rest of this run {reach}")
+        note("  n  this call does not run, and the model is told so (pod deny NAME --message TEXT says why)")
+        note("  Ctrl-D leaves the question open: the run pauses, and `pod approve NAME --resume` goes on")
+    return _CHOICES.get(word)
+
+
+async def _answer(pod: Pod, asked: Any, ended: anyio.Event) -> Choice | Literal["elsewhere"] | None:
+    """The choice of the human, or `elsewhere`; None at the end of input or at a signal."""
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # keys pressed before the question are no answer to it
-    words = "Allow it? [y]es, [n]o, [a]lways in this run: "
-    if asked.scope == "run":
-        words = "Allow it? [y]es, and all like it in this run, [n]o: "
     while True:
-        print(words, end="", file=sys.stderr, flush=True)
+        print(PROMPT, end="", file=sys.stderr, flush=True)
         line = await _line(pod, asked.id, ended)
-        if line is None or line == "elsewhere":
-            if line is None:
-                note("")
-            return line
-        word = line.strip().lower()
-        if word in {"y", "yes", "n", "no", "a", "always"}:
-            return word
+        if line is None:
+            note("")
+            return None
+        if asked.id not in {open_.id for open_ in pod.approvals}:
+            return "elsewhere"
+        if (choice := choice_of(line, asked)) is not None:
+            return choice
 
 
 async def _line(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
-    """A line from the terminal, waited for in small steps."""
+    """A line from the terminal, waited for in small steps; empty where the question was answered elsewhere."""
     typed = b""
     fd = sys.stdin.fileno()
     while not ended.is_set():
@@ -106,5 +161,5 @@ async def _line(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
             return typed.partition(b"\n")[0].decode(errors="replace")
         await pod.running.drain()
         if approval not in {asked.id for asked in pod.approvals}:
-            return "elsewhere"
+            return ""
     return None

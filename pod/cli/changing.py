@@ -65,11 +65,11 @@ def rm(args: argparse.Namespace) -> int:
 
 
 def gc(args: argparse.Namespace) -> int:
-    """Removes old, finished pods; without `--force` only says which."""
+    """Removes old pods whose last run finished; without `--force` only says which."""
     if not args.older_than:
         raise UsageProblem("gc needs an age: pod gc --older-than 30d")
     seconds = parse_age(args.older_than)
-    found = list(collect(default_home(), seconds, force=args.force))
+    found = list(collect(default_home(), seconds, force=args.force, all_ended=args.all_ended))
     gone = [pod for pod in found if pod.removed]
     if found:
         words = "removed" if args.force else "would be removed"

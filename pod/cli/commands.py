@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
 
+NEW_MODEL = "anthropic:claude-sonnet-5-5"
+"""The model that a new manifest names unless another one is asked for."""
+
 Arguments: TypeAlias = Callable[["ArgumentParser"], None]
 Action: TypeAlias = Callable[[Any], int]
 
@@ -65,15 +68,15 @@ def _output(parser: ArgumentParser) -> _ArgumentGroup:
     return group
 
 
-def _limits(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("instead of what the manifest says")
+def _limits(parser: ArgumentParser, title: str, lasts: str) -> None:
+    group = parser.add_argument_group(title)
     group.add_argument("--model", metavar="PROVIDER:MODEL", help="another model")
     group.add_argument(
         "--profile", choices=("safe", "workspace-write", "read-only", "unattended"), help="another profile"
     )
-    group.add_argument("--max-requests", type=int, metavar="N", help="requests to the model in this run")
-    group.add_argument("--max-cost", type=float, metavar="USD", help="US dollars of this run")
-    group.add_argument("--timeout", type=float, metavar="SECONDS", help="wall time of this run")
+    group.add_argument("--max-requests", type=int, metavar="N", help=f"requests to the model in one run; {lasts}")
+    group.add_argument("--max-cost", type=float, metavar="USD", help=f"US dollars of one run; {lasts}")
+    group.add_argument("--timeout", type=float, metavar="SECONDS", help=f"wall time of one run; {lasts}")
     group.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated"
     )
@@ -94,7 +97,10 @@ def _run(parser: ArgumentParser) -> None:
         help="go on with the newest pod of this manifest in this working folder",
     )  # fmt: skip
     parser.add_argument("--ephemeral", action="store_true", help="keep nothing: the pod is gone at the end")
-    _limits(parser)
+    _limits(
+        parser, "instead of what the manifest says, and kept with the pod",
+        "kept with the pod; `pod resume` takes another one once",
+    )  # fmt: skip
     _output(parser).add_argument(
         "--output-schema", metavar="FILE",
         help="a JSON Schema that the answer must meet; the JSON value is the output",
@@ -109,7 +115,10 @@ def _resume(parser: ArgumentParser) -> None:
         "--manifest", metavar="MANIFEST", help="go on with another manifest; what changes is shown and recorded"
     )
     parser.add_argument("-C", "--cwd", metavar="DIR", help="another working folder")
-    _limits(parser)
+    _limits(
+        parser, "instead of what the pod's manifest says",
+        "this time only (with --manifest for good)",
+    )  # fmt: skip
     _output(parser)
     _backend(parser)
 
@@ -122,7 +131,14 @@ def _send(parser: ArgumentParser) -> None:
 
 def _answer(parser: ArgumentParser) -> None:
     _pod(parser)
-    parser.add_argument("id", metavar="ID", nargs="?", help="the question's id; may be left out where one is open")
+    parser.add_argument(
+        "id",
+        metavar="ID",
+        nargs="?",
+        help="the question's id, or enough of its beginning or end; left out: the one that is open, "
+        "or all in turn on a terminal",
+    )
+    parser.add_argument("--all", action="store_true", help="answer all that is asked")
     parser.add_argument("--resume", action="store_true", help="and go on with the run")
     _output(parser)
     _backend(parser)
@@ -130,7 +146,12 @@ def _answer(parser: ArgumentParser) -> None:
 
 def _approve(parser: ArgumentParser) -> None:
     _answer(parser)
-    parser.add_argument("--scope", choices=("once", "run"), help="this call alone, or all like it in this run")
+    parser.add_argument(
+        "--scope",
+        choices=("once", "run"),
+        help="this call alone, or all like it in this run (default: as it was asked: "
+        "the run for writes in scope, else once)",
+    )
 
 
 def _deny(parser: ArgumentParser) -> None:
@@ -151,8 +172,20 @@ def _look(parser: ArgumentParser) -> None:
     _json(parser)
 
 
+_ITEM = "one entry's items whole, as they were made: an entry's number, an item's id, or that of a call"
+
+
+def _show(parser: ArgumentParser) -> None:
+    _look(parser)
+    group = parser.add_argument_group("one thing of the session instead").add_mutually_exclusive_group()
+    group.add_argument("--summary", action="store_true", help="the summary that the active segment began with")
+    group.add_argument("--item", metavar="ID", help=_ITEM)
+    group.add_argument("--artifact", metavar="ARTIFACT", help="output that was kept aside, as it is")
+
+
 def _log(parser: ArgumentParser) -> None:
     _pod(parser)
+    parser.add_argument("--item", metavar="ID", help=_ITEM)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until interrupted")
     parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only what came after this entry")
     _json(parser)
@@ -180,6 +213,10 @@ def _rewind(parser: ArgumentParser) -> None:
 
 def _gc(parser: ArgumentParser) -> None:
     parser.add_argument("--older-than", metavar="AGE", help="only pods without activity for so long: 12h, 30d, 8w")
+    parser.add_argument(
+        "--all-ended", action="store_true",
+        help="also pods whose last run failed, was stopped or came to a limit, and pods without a run",
+    )  # fmt: skip
     parser.add_argument("--force", action="store_true", help="do it; without this nothing is removed")
 
 
@@ -216,12 +253,15 @@ def _manifest(parser: ArgumentParser) -> None:
     actions = {name: inner.add_parser(name, help=about) for name, (about, _) in ACTIONS.items()}
     new = actions["new"]
     new.add_argument(
-        "file", metavar="FILE", nargs="?", help="where to (default: standard output); an existing one is kept"
-    )
-    new.add_argument("--name", default="agent", help="the pod's name in it (default: agent)")
+        "what", metavar="NAME_OR_FILE", nargs="?",
+        help="a file to write, ending with .toml (an existing one is kept); any other word is the pod's name, and the "
+        "text goes to standard output",
+    )  # fmt: skip
+    new.add_argument("--name", help="the pod's name in it (default: that of the file, else agent)")
     new.add_argument(
-        "--model", default="offline:surveyor", metavar="PROVIDER:MODEL", help="its model (default: offline:surveyor)"
-    )
+        "--model", default=NEW_MODEL, metavar="PROVIDER:MODEL",
+        help=f"its model (default: {NEW_MODEL}); offline:surveyor makes one that runs without a key",
+    )  # fmt: skip
     for name in ("check", "show"):
         one = actions[name]
         one.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
@@ -246,7 +286,7 @@ _ALL = (
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
     Command("ls", "list pods", "listing:ls", "pod ls --json", _ls),
-    Command("show", "one pod: state, figures, what waits", "showing:show", "pod show fix-flaky", _look),
+    Command("show", "one pod: state, figures, what waits", "showing:show", "pod show fix-flaky", _show),
     Command("context", "what fills a pod's context, and its limits", "showing:context", "pod context fix-flaky", _look),
     Command("compact", "compact a pod's context now", "compacting:compact",
             'pod compact fix-flaky --focus "the failing tests"', _compact),
@@ -254,8 +294,8 @@ _ALL = (
     Command("log", "the events of a session", "logs:log", "pod log fix-flaky -f", _log),
     Command("stop", "end a pod's run; it can be resumed", "sending:stop", "pod stop fix-flaky", _stop),
     Command("interrupt", "end a pod's run at its next request", "sending:interrupt", "pod interrupt fix-flaky", _pod),
-    Command("approve", "answer a question with yes", "sending:approve", "pod approve fix-flaky --resume", _approve),
-    Command("deny", "answer a question with no", "sending:deny",
+    Command("approve", "answer a question with yes", "answering:approve", "pod approve fix-flaky --resume", _approve),
+    Command("deny", "answer a question with no", "answering:deny",
             'pod deny fix-flaky --message "use the copy" --resume', _deny),
     Command("fork", "a new pod from a point of another", "changing:fork",
             "pod fork fix-flaky other-way --at 120", _fork),
@@ -265,7 +305,9 @@ _ALL = (
             "pod clear fix-flaky", _pod),
     Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod),
     Command("gc", "remove finished pods that nothing was done with for long", "changing:gc",
-            "pod gc --older-than 30d --force", _gc),
+            "pod gc --older-than 30d --force", _gc,
+            "remove pods whose last run finished and that nothing was done with for long. What waits, is queued, "
+            "stopped short, failed, was cancelled or came to a limit stays (see --all-ended)"),
     Command("manifest", "make, check and show manifests", "manifests:manifest",
             "pod manifest check coder.toml", _manifest),
     Command("export", "write a pod into one portable file", "transferring:export",

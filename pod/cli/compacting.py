@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 
 from pod.cli.failing import note
+from pod.cli.given import valid_text
 from pod.cli.output import Output, output_of, show, show_json
 from pod.cli.progress import progress_of
 from pod.cli.pulse import Pulse
@@ -26,12 +27,13 @@ def compact(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry(folder, as_json=args.json)
     backend = "asyncio" if args.asyncio else "trio"
+    focus = None if args.focus is None else valid_text(args.focus, "--focus")
 
     def here() -> int:
         with output_of(args) as output:
-            return anyio.run(_compact, folder, args.focus, output, backend=backend)
+            return anyio.run(_compact, folder, focus, output, backend=backend)
 
-    return order(folder, "compact", {"focus": args.focus}, here)
+    return order(folder, "compact", {"focus": focus}, here)
 
 
 def _dry(folder: PodFolder, *, as_json: bool) -> int:

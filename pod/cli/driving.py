@@ -21,10 +21,10 @@ from pod.cli.signals import Stopping, handled
 from pod.cli.text import safe_json
 from pod.errors import PodBusy, UsageProblem
 from pod.events import Event, Result
-from pod.log.lines import now
 from pod.manifest import Loaded, Manifest
 from pod.pod import Pod, RunHandle
-from pod.result import EXIT, RunResult
+from pod.result import EXIT, RunResult, failed_result
+from pod.state import PodState
 from pod.stored import record_change
 
 WAIT_STEP = 0.5
@@ -113,7 +113,7 @@ class _Driving:
             await self.pod.running.drain()
             if not self.pod.state.unanswered:
                 raise UsageProblem(
-                    f"pod {self.pod.name!r} has nothing to go on with: its last run finished. "
+                    f"pod {self.pod.name!r} has nothing to go on with: {nothing_left(self.pod.state)}. "
                     f'Give it a new message: pod resume {self.pod.name} "..."'
                 )
         if self.output.ask and text is None and self.pod.approvals and not await self._ask():
@@ -138,7 +138,9 @@ class _Driving:
             if self.job.timeout is not None:
                 group.start_soon(self._end_late, run, self.job.timeout)
             async for event in run:
-                await self._event(event)
+                # One stream may tell of several stretches: its first and last event are told around them.
+                if event.type not in {"init", "result"}:
+                    await self._event(event)
             group.cancel_scope.cancel()
         self.stopping.end = None
         return self._limited(run.result)
@@ -190,7 +192,7 @@ class _Driving:
         seq = self.pod.state.last_seq
         write: Callable[[str], None] = self.output.json
         if form == "stream-json":
-            last = Result(seq=seq, at=now(), result=result.model_dump(mode="json"))
+            last = Result(seq=seq, result=result.model_dump(mode="json"))
             await anyio.to_thread.run_sync(write, last.model_dump_json(), abandon_on_cancel=True)
         elif form == "json":
             await anyio.to_thread.run_sync(write, result.model_dump_json(), abandon_on_cancel=True)
@@ -201,12 +203,23 @@ class _Driving:
 
     def _failed(self, error: BaseException) -> RunResult:
         """The result of a run that an error ended: what a reader of the stream still needs to know."""
-        state = self.pod.state
-        return RunResult(
-            pod=self.pod.name, session=state.start.session, segment=state.start.segment, run=state.run, status="failed",
-            error=str(error), error_kind=type(error).__name__, why_runtime_stopped=type(error).__name__,
-            exit_code=expected(error) or 1,
-        )  # fmt: skip
+        return failed_result(error, self.pod.state, self.pod.name, expected(error) or 1)
+
+
+_BEGAN = {
+    "forked_from": "it was forked from another pod, and has had no run of its own",
+    "cleared_from": "its session was cleared, and has had no run since",
+    "rewound_from": "it was taken back to an earlier point, and has had no run since",
+}
+
+
+def nothing_left(state: PodState) -> str:
+    """Why there is nothing to go on with, as far as the active segment tells."""
+    if state.last_status == "finished":
+        return "its last run finished"
+    if state.last_run is not None:
+        return "its last run gave its message back"
+    return _BEGAN.get(state.start.lineage.kind_, "it has had no run yet")
 
 
 def _shown(result: RunResult) -> str:

@@ -13,7 +13,7 @@ from pod.cli.parser import ACTIONS
 Kind: TypeAlias = Literal["none", "text", "choice", "pod", "manifest", "file", "dir"]
 """What can stand there: nothing (a switch), any text, one of `choices`, a pod, a manifest, a file, a folder."""
 
-_KINDS: dict[str, Kind] = {"NAME": "pod", "MANIFEST": "manifest", "FILE": "file", "DIR": "dir"}
+_KINDS: dict[str, Kind] = {"NAME": "pod", "MANIFEST": "manifest", "FILE": "file", "NAME_OR_FILE": "file", "DIR": "dir"}
 
 
 @dataclass(frozen=True, slots=True)

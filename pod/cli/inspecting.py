@@ -8,9 +8,21 @@ from typing import Any
 
 from pod.cli.logs import events
 from pod.cli.output import show, show_json
+from pod.cli.progress import why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
 from pod.events import Event
+
+PRUNES = {
+    "min_savings": "it saves enough to pay ([prune] min_savings)",
+    "cold_cache": "the provider's cache had run out anyway",
+    "model_changed": "the model changed, and with it the cache",
+    "tools_changed": "the tools changed, and with them the cache",
+    "new_segment": "a new segment has no cache yet",
+    "trigger": "it takes the context back under its trigger",
+    "ceiling": "the request would not have fitted otherwise",
+}
+"""Reasons of a prune, in words."""
 
 
 @dataclass
@@ -40,6 +52,7 @@ class Timeline:
 
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     segments: list[Stretch] = field(default_factory=list[Stretch])
+    request: int = 0
 
     @property
     def now(self) -> Stretch:
@@ -58,8 +71,11 @@ class Timeline:
                 what = {"segment": event.segment, "lineage": event.lineage, "items": event.items}
             case "input.received":
                 what = {"text": event.text}
-            case "run.started" | "run.ended":
-                what = {"run": event.run, **({"status": event.status} if event.type == "run.ended" else {})}
+            case "run.started":
+                self.request = 0
+                what = {"run": event.run}
+            case "run.ended":
+                what = {"run": event.run, "status": event.status, "error_kind": event.error_kind, "error": event.error}
             case "run.yielded":
                 what = {"reason": event.reason}
             case "request.completed":
@@ -115,6 +131,7 @@ class Timeline:
     def _request(self, event: Any, here: Stretch) -> dict[str, Any]:
         tokens = event.input_tokens if event.input_tokens is not None else event.estimate
         here.requests += 1
+        self.request += 1
         here.prompt += tokens
         here.cached += event.cached_tokens
         here.output += event.output_tokens
@@ -124,7 +141,7 @@ class Timeline:
         else:
             here.cost += event.cost_usd
         return {
-            "request": here.requests, "input": tokens, "estimate": event.estimate, "cached": event.cached_tokens,
+            "request": self.request, "input": tokens, "estimate": event.estimate, "cached": event.cached_tokens,
             "output": event.output_tokens, "calls": [call.name for call in event.calls], "text": event.text,
             "cost_usd": event.cost_usd, "seconds": event.seconds, "attempts": event.attempts, "stop": event.stop,
         }  # fmt: skip
@@ -149,13 +166,14 @@ def inspect(args: argparse.Namespace) -> int:
 def _line(step: dict[str, Any]) -> str:
     match step["type"]:
         case "segment.started":
-            return f"=== segment {step['segment']} ({step['lineage'].replace('_', ' ')}), {step['items']} items"
+            lineage = step["lineage"].replace("_", " ")
+            return f"=== segment {step['segment']} ({lineage}), {count(step['items'], 'item')}"
         case "input.received":
             return f"input: {one_line(step['text'])}"
         case "run.started":
             return "run started"
         case "run.ended":
-            return f"run {step['status']}"
+            return f"run {step['status']}{one_line(why_ended(step['error_kind'], step['error']), 600)}"
         case "run.yielded":
             return f"yielded: {one_line(step['reason'])}"
         case "request.completed":
@@ -170,14 +188,13 @@ def _line(step: dict[str, Any]) -> str:
         case "context.pruned":
             part = share(step["saved"], step["before"])
             what = f"{step['saved']:,} of {step['before']:,} tokens saved ({part})"
-            return f"pruned {count(step['results'], 'result')}: {what}; {one_line(step['reason'])}"
+            why = PRUNES.get(step["reason"], one_line(step["reason"]))
+            return f"pruned {count(step['results'], 'result')}: {what}, because {why}"
         case "compaction.started":
-            return f"compaction ({step['trigger']}): {step['tokens']:,} tokens, {step['items']} items"
+            return f"compaction ({step['trigger']}): {step['tokens']:,} tokens, {count(step['items'], 'item')}"
         case "compaction.rung":
-            cost = _worker(step["figures"])
-            return f"  {step['rung']} {step['state']}{cost}" + (
-                f": {one_line(step['reason'], 200)}" if step["reason"] else ""
-            )
+            reason = f": {one_line(step['reason'], 200)}" if step["reason"] else ""
+            return f"  {step['rung']} {step['state']}{worker_figures(step['figures'])}{reason}"
         case "compaction.completed":
             notes = "".join(f"; {one_line(note, 100)}" for note in step["notes"][:3])
             return f"compacted by {step['rung']}: {step['before']:,} -> {step['after']:,} tokens{notes}"
@@ -193,14 +210,6 @@ def _line(step: dict[str, Any]) -> str:
                 if k not in {"seq", "at", "type"} and v not in ("", None)
             )
             return f"{kind}: {rest}"
-
-
-def _worker(figures: dict[str, Any]) -> str:
-    requests = figures.get("requests")
-    if not requests:
-        return ""
-    tokens = f"{figures.get('prompt_tokens', 0):,.0f} in, {figures.get('output_tokens', 0):,.0f} out"
-    return f" ({requests:g} requests, {tokens})"
 
 
 def _sums(timeline: Timeline) -> str:

@@ -17,7 +17,7 @@ from pod.peek import Glance, glances
 
 
 def ls(args: argparse.Namespace) -> int:
-    """Lists all pods; of each log only a bounded head and tail is read, and for `--names` nothing."""
+    """Lists all pods; of each log only a bounded head and tail is read (`+`: there may be more), and for `--names` nothing."""
     home = default_home()
     if args.names and not args.json:
         show_names(home)
@@ -50,15 +50,15 @@ def status_of(look: Glance) -> str:
     """The status in words, with what belongs to it."""
     if look.status == "compacting":
         return f"compacting ({age(look.since).removesuffix(' ago')})"
-    if look.status == "waiting":
-        return "waiting for a human"
+    status = "waiting for a human" if look.status == "waiting" else look.status
     more = f", {look.waiting} in the inbox" if look.waiting and look.status != "queued" else ""
-    return look.status + more
+    return status + more
 
 
 def _row(look: Glance) -> tuple[str, ...]:
     if look.status == "unreadable":
         return look.name, "unreadable", "-", "-", "-", "-", look.problem
-    requests = "-" if look.requests is None else str(look.requests)
-    cost = "-" if look.cost_usd is None else money(look.cost_usd)
+    more = "+" if look.partial else ""
+    requests = "-" if look.requests is None else f"{look.requests}{more}"
+    cost = "-" if look.cost_usd is None else f"{money(look.cost_usd)}{more}"
     return look.name, status_of(look), age(look.at), requests, cost, look.model or "-", look.cwd

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 
 from pod.cli.failing import note
-from pod.cli.output import show
+from pod.cli.output import show, write_json
 from pod.cli.progress import Lines
 from pod.cli.sending import folder_of
 from pod.cli.text import safe_json
@@ -25,6 +26,10 @@ POLL = 0.3
 def log(args: argparse.Namespace) -> int:
     """Prints the events; with `-f` goes on until interrupted."""
     folder = folder_of(args.name)
+    if args.item is not None:
+        from pod.cli.items import show_item
+
+        return show_item(folder, args.item, as_json=args.json)
     lines = Lines(verbose=True, width=400)
     after = args.after
     told: set[tuple[str, int]] = set()
@@ -38,8 +43,19 @@ def log(args: argparse.Namespace) -> int:
             elif (text := lines.of(event)) is not None or (text := _plain(event)) is not None:
                 show(f"{event.seq:>6}  {event.at[:19]}Z  {text}")
         if not args.follow:
+            _hint(folder, args.name, quiet=args.json)
             return 0
         time.sleep(POLL)
+
+
+def _hint(folder: PodFolder, name: str, *, quiet: bool) -> None:
+    """Where the summary that the active segment began with can be read."""
+    from pod.peek import glance
+
+    if not quiet and glance(folder).lineage == "compacted_from":
+        note(
+            f"pod {name}: `pod show {name} --summary` prints what was summarised last; `pod show {name} --item N`, what entry N holds"
+        )
 
 
 def events(
@@ -66,22 +82,8 @@ def events(
 
 
 def _plain(event: Event) -> str | None:
-    match event.type:
-        case "tool.started":
-            return None
-        case "run.started":
-            return "run started"
-        case _:
-            return event.type
+    return None if event.type == "tool.started" else event.type.replace(".", " ")
 
 
 def _json(event: Event) -> None:
-    import sys
-
-    buffer = getattr(sys.stdout, "buffer", None)
-    line = safe_json(event.model_dump_json()) + "\n"
-    if buffer is None:
-        sys.stdout.write(line)
-    else:
-        buffer.write(line.encode("utf-8", "replace"))
-    sys.stdout.flush()
+    write_json(safe_json(event.model_dump_json()) + "\n", sys.stdout)

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reconfigure(errors="replace")
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        _flush()
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else 1
     except BaseException as error:
@@ -49,8 +49,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(unwrapped(error), BrokenPipeError):
             _leave_stdout()
             return BROKEN_PIPE
+        if type(unwrapped(error)).__name__ == "OutputFailed":
+            _leave_stdout()
         return report(error)
     return code
+
+
+def _flush() -> None:
+    """What is still to be written goes out here, not while the interpreter ends."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        from pod.cli.output import OutputFailed
+
+        raise OutputFailed(error) from error
 
 
 class Nowhere(io.StringIO):
@@ -88,7 +102,27 @@ def _dispatch(arguments: list[str]) -> int:
     if command is None:
         return _unknown(name)
     values = _parsed(command, arguments[1:])  # before the command is loaded: help and mistakes need nothing of it
+    if command.name not in WITHOUT_HOME and not getattr(values, "ephemeral", False):
+        _check_home()
     return command.load()(values)
+
+
+WITHOUT_HOME = frozenset({"manifest", "models", "tools", "completion"})
+"""Commands that look at no pod."""
+
+
+def _check_home() -> None:
+    """Where pods lie must be a folder, or be one that can be made. Raises `UsageProblem`."""
+    from pod.errors import UsageProblem
+    from pod.log.folder import default_home
+
+    home = default_home()
+    for path in (home / "pods", home, *home.parents):
+        if path.is_dir():
+            return
+        if path.exists():
+            which = "POD_HOME" if os.environ.get("POD_HOME") else "XDG_STATE_HOME"
+            raise UsageProblem(f"{path} is not a folder; pods lie in {home} ({which} names another place)")
 
 
 def _parsed(command: Command, arguments: list[str]) -> Any:
@@ -115,4 +149,9 @@ def _help() -> str:
         lines += [f"  {name:<10} {COMMANDS[name].summary}" for name in names]
     lines += ["", "exit codes:", *(f"  {codes:<10} {meaning}" for codes, meaning in EXIT_CODES)]
     lines += ["", "`pod COMMAND --help` says more, with an example.", "", "example:"]
-    return "\n".join([*lines, '  pod run offline-survey "Survey this folder and write SURVEY.md" -C some/folder'])
+    return "\n".join(
+        [
+            *lines,
+            '  pod run offline-survey "Survey the files in src. Report to report.md."',
+        ]
+    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 from pod.cli.failing import note
-from pod.cli.output import show, show_json
+from pod.cli.output import is_terminal, show, show_json
 from pod.cli.run import folder_of
 from pod.errors import UsageProblem
 from pod.manifest import load_manifest
+from pod.manifest.errors import key_label
 
 
 def manifest(args: argparse.Namespace) -> int:
@@ -23,21 +25,31 @@ def manifest(args: argparse.Namespace) -> int:
 def _new(args: argparse.Namespace) -> int:
     from pod.manifest.render import new_manifest_text
 
+    given = None if args.what == "-" else args.what
+    path = Path(given) if given is not None and given.endswith(".toml") else None
+    name = args.name or (path.stem if path is not None else given) or "agent"
     try:
-        text = new_manifest_text(args.name, args.model)
+        text = new_manifest_text(name, args.model)
     except ValueError as error:
+        if args.name is None and given is not None and path is None:
+            raise UsageProblem(
+                f"{given} is neither a pod's name nor a file: a manifest's name ends with .toml"
+            ) from error
+        way = "" if args.name is not None or path is None else "; name the pod with --name"
         raise UsageProblem(
-            f"--name {args.name} or --model {args.model} can't stand in a manifest: {_short(error)}"
+            f"--name {name} or --model {args.model} can't stand in a manifest: {_short(error)}{way}"
         ) from error
-    if args.file is None or args.file == "-":
+    if path is None:
         show(text)
+        if is_terminal(sys.stdout):
+            note(f"`pod manifest new {name}.toml` writes it into a file")
         return 0
     try:
-        with Path(args.file).open("x", encoding="utf-8", newline="\n") as file:
+        with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageProblem(f"{args.file} is there already; it was kept") from None
-    note(f"{args.file} written; `pod manifest check {args.file}` checks it")
+        raise UsageProblem(f"{path} is there already; it was kept") from None
+    note(f"{path} written; `pod manifest check {path}` checks it")
     return 0
 
 
@@ -47,12 +59,19 @@ def _short(error: ValueError) -> str:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from pod.proof import check_numbers, check_prices, numbers_of
+    from pod.cli.parts import check_parts
+    from pod.proof import MissingKey, check_keys, check_numbers, check_prices, numbers_of
 
     cwd = folder_of(args.cwd)
     loaded = load_manifest(args.manifest, args.set, cwd=cwd)
-    for warning in loaded.warnings:
+    warnings = [*loaded.warnings]
+    for warning in warnings:
         note(f"pod: warning: {warning}")
+    warnings += (more := check_parts(loaded, interceptors=True))
+    for warning in more:
+        note(f"pod: warning: {warning}")
+    for each in loaded.lowered:
+        note(f"pod: {key_label(each.key)}: {each}")
     check_prices(loaded.manifest)
     numbers = numbers_of(loaded.manifest, cwd)
     lines = check_numbers(numbers)
@@ -60,11 +79,17 @@ def _check(args: argparse.Namespace) -> int:
         proof = [{"label": x.label, "tokens": x.tokens, "limit": x.limit, "ok": x.ok, "kind": x.kind} for x in lines]
         show_json({"manifest": str(loaded.path), "digest": loaded.digest, "model": numbers.model,
                    "window": numbers.window, "window_source": numbers.window_source, "available": numbers.available,
-                   "proof": proof, "warnings": [str(w) for w in loaded.warnings]})  # fmt: skip
+                   "proof": proof, "warnings": [str(w) for w in warnings],
+                   "lowered": [{"key": key_label(x.key), "was": x.was, "now": x.now} for x in loaded.lowered]})  # fmt: skip
         return 0
     window = f"window {numbers.window:,}, {numbers.window_source}; {numbers.available:,} for input"
     head = f"{loaded.path}: fine ({numbers.model}, {window})"
     show("\n".join([head, *(f"  {line}" for line in lines)]))
+    try:
+        for text in check_keys(loaded.manifest):
+            note(f"pod: warning: {text}")
+    except MissingKey as missing:
+        note(f"pod: warning: {str(missing).splitlines()[0]}")
     return 0
 
 

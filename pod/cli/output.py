@@ -16,8 +16,27 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO, TypeAlias, cast
 
 from pod.cli.text import clean, safe_json
+from pod.errors import PodError
 
 Format: TypeAlias = Literal["text", "json", "stream-json"]
+
+
+class OutputFailed(PodError):
+    """What goes to standard output (or to the file of `-o`) can't be written there."""
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(f"the output can't be written: {cause.strerror or cause}")
+
+
+@contextmanager
+def written() -> Generator[None]:
+    """While something is written. Raises `OutputFailed`; a reader that went away stays a `BrokenPipeError`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(error) from error
 
 
 class Output:
@@ -36,21 +55,15 @@ class Output:
         self._stream = stream
 
     def text(self, text: str) -> None:
-        """A text for people, with a newline at its end. Raises `BrokenPipeError`."""
+        """A text for people, with a newline at its end. Raises `BrokenPipeError`, `OutputFailed`."""
         shown = clean(text)
-        self._stream.write(_showable(shown if shown.endswith("\n") else shown + "\n", self._stream))
-        self._stream.flush()
+        with written():
+            self._stream.write(_showable(shown if shown.endswith("\n") else shown + "\n", self._stream))
+            self._stream.flush()
 
     def json(self, text: str) -> None:
-        """One JSON value as one line. Blocks while the reader is slow. Raises `BrokenPipeError`."""
-        line = safe_json(text) + "\n"
-        buffer = cast("BinaryIO | None", getattr(self._stream, "buffer", None))
-        if buffer is None:
-            self._stream.write(line)
-        else:
-            self._stream.flush()
-            buffer.write(line.encode("utf-8", "replace"))
-        self._stream.flush()
+        """One JSON value as one line. Blocks while the reader is slow. Raises `BrokenPipeError`, `OutputFailed`."""
+        write_json(safe_json(text) + "\n", self._stream)
 
 
 @contextmanager
@@ -112,22 +125,40 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+def write_json(line: str, stream: TextIO) -> None:
+    """JSON text in UTF-8, whatever the encoding of the stream is. Raises `BrokenPipeError`, `OutputFailed`."""
+    buffer = cast("BinaryIO | None", getattr(stream, "buffer", None))
+    with written():
+        if buffer is None:
+            stream.write(line)
+        else:
+            stream.flush()
+            buffer.write(line.encode("utf-8", "replace"))
+        stream.flush()
+
+
 def show(text: str) -> None:
-    """Prints text for people on standard output."""
+    """Prints text for people on standard output. Raises `BrokenPipeError`, `OutputFailed`."""
     shown = clean(text)
-    sys.stdout.write(_showable(shown if shown.endswith("\n") else shown + "\n", sys.stdout))
-    sys.stdout.flush()
+    with written():
+        sys.stdout.write(_showable(shown if shown.endswith("\n") else shown + "\n", sys.stdout))
+        sys.stdout.flush()
+
+
+def show_bytes(data: bytes) -> None:
+    """Puts bytes on standard output as they are. Raises `BrokenPipeError`, `OutputFailed`."""
+    buffer = cast("BinaryIO | None", getattr(sys.stdout, "buffer", None))
+    with written():
+        if buffer is None:
+            sys.stdout.write(data.decode(errors="replace"))
+        else:
+            sys.stdout.flush()
+            buffer.write(data)
+        sys.stdout.flush()
 
 
 def show_json(value: Any) -> None:
     """Prints a JSON value, indented, in UTF-8."""
     import json
 
-    text = safe_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n"
-    buffer = cast("BinaryIO | None", getattr(sys.stdout, "buffer", None))
-    if buffer is None:
-        sys.stdout.write(text)
-    else:
-        sys.stdout.flush()
-        buffer.write(text.encode("utf-8", "replace"))
-    sys.stdout.flush()
+    write_json(safe_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n", sys.stdout)

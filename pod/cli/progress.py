@@ -139,7 +139,9 @@ class Lines:
                 return f"pruned {count(event.results, 'result')}: {saved}"
             case "compaction.started":
                 self._compacting = time.monotonic()
-                return f"compacting ({event.trigger}): {event.tokens:,} tokens, {event.items} items to summarise"
+                return (
+                    f"compacting ({event.trigger}): {event.tokens:,} tokens, {count(event.items, 'item')} to summarise"
+                )
             case "compaction.completed":
                 took = span(time.monotonic() - self._compacting) if self._compacting else ""
                 self._compacting = 0.0
@@ -148,8 +150,11 @@ class Lines:
             case "compaction.failed":
                 self._compacting = 0.0
                 return self._cut(f"compaction failed: {event.reason}")
-            case "compaction.rung" if event.state in {"failed", "skipped"}:
-                return self._cut(f"  {event.rung} {event.state}: {event.reason}")
+            case "compaction.rung" if self.verbose or event.state in {"failed", "skipped"}:
+                reason = f": {event.reason}" if event.reason else ""
+                return self._cut(
+                    f"  {RUNG_STATES.get(event.state, event.state)} {event.rung}{worker_figures(event.figures)}{reason}"
+                )
             case "compaction.progress":
                 return self._progress(event)
             case "retry":
@@ -204,19 +209,45 @@ class Lines:
             case "context.added":
                 return f"added by {event.by}: {', '.join(event.kinds)}"
             case "segment.started":
-                return f"segment {event.segment} ({event.lineage}), {event.items} items"
+                lineage = event.lineage.replace("_", " ")
+                return f"segment {event.segment} ({lineage}), {count(event.items, 'item')}"
             case "segment.verified":
                 return f"new segment: {event.reported:,} tokens reported, {event.estimated:,} estimated"
             case "approval.answered":
                 return f"  {'approved' if event.approved else 'denied'} by {one_line(event.by, 60) or 'a human'}"
-            case "run.yielded" | "run.ended":
-                return f"run {event.reason if event.type == 'run.yielded' else event.status}"
+            case "run.yielded":
+                return f"the run waits: {YIELDS.get(event.reason, one_line(event.reason, 200))}"
+            case "run.started":
+                return "run started"
+            case "run.ended":
+                return self._cut(f"run {event.status}{why_ended(event.error_kind, event.error)}", room=600)
             case _:
                 return None
 
     def _cut(self, text: str, tail: str = "", room: int = 0) -> str:
         lead = text[: len(text) - len(text.lstrip(" "))]
         return lead + one_line(text, max(room or self.width, 20) - len(tail) - len(lead)) + tail
+
+
+RUNG_STATES = {"tried": "tries", "done": "done by", "failed": "failed:", "skipped": "skipped:"}
+"""What became of a rung of the ladder, before its name."""
+
+YIELDS = {"compact": "its context is compacted first", "approval": "a human is asked"}
+"""Why a run left its loop, in words."""
+
+
+def why_ended(kind: str, error: str) -> str:
+    """Why a run did not finish, as the rest of a line."""
+    return (f" ({kind})" if kind else "") + (f": {error}" if error else "")
+
+
+def worker_figures(figures: dict[str, Any]) -> str:
+    """What a compact worker took, as the rest of a line."""
+    requests = figures.get("requests")
+    if not requests:
+        return ""
+    tokens = f"{figures.get('prompt_tokens', 0):,.0f} in, {figures.get('output_tokens', 0):,.0f} out"
+    return f" ({count(int(requests), 'request')}, {tokens})"
 
 
 def _named(figures: dict[str, Any]) -> str:

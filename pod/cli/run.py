@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import anyio
 
 from pod.cli.driving import Drive, drive
 from pod.cli.failing import note
+from pod.cli.given import task_of
 from pod.cli.output import Output, output_of
 from pod.errors import UsageProblem
 from pod.log.folder import PodFolder, check_name, default_home
@@ -61,6 +61,7 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
     """Proves the numbers, then drives the run to its end. The exit code."""
     manifest = plan.manifest.manifest if isinstance(plan.manifest, Loaded) else plan.manifest
     _prove(manifest, plan)
+    _check_keys(manifest)
     for line in plan.changed:
         note(f"pod: manifest changes: {line}")
     job = Drive(
@@ -72,10 +73,21 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
 
 
 def _prove(manifest: Manifest, plan: Plan) -> None:
+    from pod.cli.parts import check_parts
     from pod.proof import check_numbers, check_prices, numbers_of
 
+    if isinstance(plan.manifest, Loaded):
+        for warning in check_parts(plan.manifest):
+            note(f"pod: warning: {warning}")
     check_prices(manifest)
     check_numbers(numbers_of(manifest, plan.cwd, plan.task or ""))
+
+
+def _check_keys(manifest: Manifest) -> None:
+    from pod.proof import check_keys
+
+    for warning in check_keys(manifest):
+        note(f"pod: warning: {warning}")
 
 
 # -- what to run ----------------------------------------------------------------------------------------------
@@ -132,18 +144,6 @@ def folder_of(given: str | None) -> Path:
     if not path.is_dir():
         raise UsageProblem(f"-C {given}: no such folder")
     return path
-
-
-def task_of(given: str | None) -> str | None:
-    """The task as it was given; standard input is read for `-` alone (case B121)."""
-    if given is None:
-        return None
-    text = given
-    if given == "-":
-        text = sys.stdin.buffer.read().decode(errors="replace") if hasattr(sys.stdin, "buffer") else sys.stdin.read()
-    if not text.strip():
-        raise UsageProblem("the task is empty" + ("; nothing came from standard input" if given == "-" else ""))
-    return text
 
 
 def overrides_of(args: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""Commands to a pod from outside: send, stop, interrupt, approve, deny.
+"""Commands to a pod from outside: send, stop, interrupt. Answers are in `pod.cli.answering`.
 
 With a living writer they are left in its inbox; without one they are done here. Either way they are durable when
 the command ends.
@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from pod.cli.failing import note
-from pod.errors import PodBusy, PodError, UsageProblem
+from pod.cli.output import show
+from pod.errors import PodBusy, PodError
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.log.inbox import Command, CommandKind, post
 
@@ -47,17 +48,22 @@ def folder_of(name: str) -> PodFolder:
 
 def send(args: argparse.Namespace) -> int:
     """Leaves a message; prints its id."""
-    from pod.cli.run import task_of
+    from pod.cli.given import task_of
+    from pod.peek import glance
 
-    text = task_of(args.text)
+    text = task_of(args.text, "the message")
     assert text is not None
     folder = folder_of(args.name)
     command = Command(kind="send", args={"text": text}, **({"id": args.id} if args.id else {}))
     label = post(folder, command)
     if not folder.is_busy():
         _drained_here(folder)
-    print(label)
-    when = "it joins at the next request" if folder.is_busy() else f"`pod resume {args.name}` goes on with it"
+    show(label)
+    look = glance(folder)
+    when = "it joins at the next request" if look.busy else f"`pod resume {args.name}` goes on with it"
+    if look.status == "waiting":
+        when = "the pod waits for an answer first, and the message joins after it"
+        when += "" if look.busy else f": `pod approve {args.name} --resume`, or `pod deny {args.name} --resume`"
     note(f"pod {args.name}: the message is stored; {when}")
     return 0
 
@@ -151,83 +157,6 @@ def interrupt(args: argparse.Namespace) -> int:
     post(folder, Command(kind="interrupt", args={"reason": "pod interrupt"}))
     note(f"pod {args.name}: the run ends at its next request")
     return 0
-
-
-# -- answers --------------------------------------------------------------------------------------------------
-
-
-def approve(args: argparse.Namespace) -> int:
-    """Answers yes."""
-    return _answer(args, "approve", {"scope": args.scope} if args.scope else {})
-
-
-def deny(args: argparse.Namespace) -> int:
-    """Answers no."""
-    return _answer(args, "deny", {"message": args.message} if args.message else {})
-
-
-def _answer(args: argparse.Namespace, kind: Literal["approve", "deny"], more: dict[str, Any]) -> int:
-    from pod.operations import answer, open_questions
-
-    folder = folder_of(args.name)
-    asked = open_questions(folder)
-    label = _chosen(args.name, args.id, list(asked))
-    if kind == "approve":
-        more = {"scope": asked[label].scope, **more}
-    values = {"id": label, "by": _who(), **more}
-    done = "approved" if kind == "approve" else "denied"
-    try:
-        with opened(folder) as session:
-            answer(
-                session,
-                label,
-                approved=kind == "approve",
-                by=values["by"],
-                scope=more.get("scope"),
-                message=more.get("message", ""),
-            )
-    except PodBusy:
-        post(folder, Command(kind=kind, args=values))
-        note(f"pod {args.name}: {done}; the process that runs the pod takes it up")
-        return 0
-    left = [other for other in asked if other != label]
-    if left:
-        note(f"pod {args.name}: {done}; still open: {', '.join(left)}")
-    else:
-        note(f"pod {args.name}: {done}" + ("" if args.resume else f"; `pod resume {args.name}` goes on"))
-    if not args.resume or left:
-        return 3 if args.resume else 0
-    return _resumed(args)
-
-
-def _chosen(name: str, given: str | None, asked: list[str]) -> str:
-    if not asked:
-        raise UsageProblem(f"nothing is asked in pod {name!r}")
-    if given is None:
-        if len(asked) > 1:
-            raise UsageProblem(f"pod {name!r} asks {len(asked)} questions; name one: {', '.join(asked)}")
-        return asked[0]
-    found = [label for label in asked if label == given] or [label for label in asked if label.endswith(given)]
-    if len(found) != 1:
-        raise UsageProblem(f"no question {given!r} is open in pod {name!r}; open: {', '.join(asked)}")
-    return found[0]
-
-
-def _who() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.getuid()}"
-
-
-def _resumed(args: argparse.Namespace) -> int:
-    from pod.cli.output import output_of
-    from pod.cli.run import execute, plan_resume
-
-    with output_of(args) as output:
-        return execute(plan_resume(args, default_home(), None), args, output)
 
 
 def order(folder: PodFolder, kind: CommandKind, values: dict[str, Any], otherwise: Callable[[], int]) -> int:

@@ -7,15 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 from pod.cli.failing import note
+from pod.cli.items import show_artifact, show_item
 from pod.cli.listing import status_of
 from pod.cli.output import show as print_text
 from pod.cli.output import show_json
+from pod.cli.progress import why_ended
 from pod.cli.sending import folder_of
 from pod.cli.text import age, clean, count, figures, money, one_line, share, told
-from pod.errors import LogDamaged
+from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
 from pod.outlook import Outlook, outlook
 from pod.peek import Glance, glance
+from pod.result import whole_counts
 from pod.session import load
 from pod.state import PodState
 from worker.items import AssistantItem
@@ -24,16 +27,34 @@ from worker.items import AssistantItem
 def show(args: argparse.Namespace) -> int:
     """One pod: state, figures, what waits."""
     folder = folder_of(args.name)
+    if args.item is not None:
+        return show_item(folder, args.item, as_json=args.json)
+    if args.artifact is not None:
+        return show_artifact(folder, args.artifact)
     look = glance(folder)
     try:
         state = load(folder.segment_path(folder.pointer().segment))
     except LogDamaged as damage:
         note(f"pod: warning: {damage}")
         return _glanced(look, as_json=args.json)
+    if args.summary:
+        return _summary(args.name, state, as_json=args.json)
     if args.json:
         show_json(_facts(look, state))
         return 0
     print_text(_text(folder, look, state))
+    return 0
+
+
+def _summary(name: str, state: PodState, *, as_json: bool) -> int:
+    """The summary that the active segment began with."""
+    text = state.summary
+    if as_json:
+        show_json({"pod": name, "segment": state.start.segment, "summary": text})
+    elif text is None:
+        raise UsageProblem(f"the active segment of pod {name!r} began without a summary")
+    else:
+        print_text(text)
     return 0
 
 
@@ -60,7 +81,7 @@ def _facts(look: Glance, state: PodState) -> dict[str, Any]:
         "cwd": look.cwd,
         "manifest": state.manifest,
         "run": state.run,
-        "totals": totals.model_dump(),
+        "totals": {**totals.model_dump(), "by": whole_counts(totals.by)},
         "cost_usd": None if totals.unpriced else totals.cost_usd,
         "items": len(state.history.view),
         "queued": [item.text for item in state.queued],
@@ -95,8 +116,9 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
         figure = f"{by.get('prompt_tokens', 0):,.0f} in, {by.get('output_tokens', 0):,.0f} out"
         rows.append(("", f"  {label}: {count(int(by.get('requests', 0)), 'request')}, {figure}"))
     if state.ended is not None:
-        error = state.ended.result.get("message")
-        rows.append(("last run", state.ended.status + (f": {one_line(str(error), 300)}" if error else "")))
+        result = state.ended.result
+        why = why_ended(str(result.get("kind") or result.get("limit") or ""), str(result.get("message") or ""))
+        rows.append(("last run", state.ended.status + one_line(why, 300)))
     if look.waiting or state.queued:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
     text = [figures(rows)]
@@ -152,7 +174,7 @@ def _context(name: str, view: Outlook) -> str:
         ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{by})"),
     ]  # fmt: skip
     if facts["summary"]:
-        more.append(("summary", "one of an earlier segment stands at the start"))
+        more.append(("summary", f"one of an earlier segment stands at the start: pod show {name} --summary"))
     if facts["reported_last"]:
         more.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported; "
                                      f"calibration {facts['calibration']:g}"))  # fmt: skip

@@ -14,8 +14,8 @@ from compact_worker import CompactFailed, CompactResult, CompactSettings, Materi
 from interceptors.permissions import Permissions
 from pod.context import opening as op
 from pod.context.beat import beating
-from pod.context.policy import BREAKER_FAILURES, Limits, Plan, Trigger, make_plan
-from pod.errors import StoreError
+from pod.context.policy import BREAKER_FAILURES, Limits, Plan, Trigger, make_plan, mandatory_of
+from pod.errors import PodError, StoreError
 from pod.journal import SideLog
 from pod.log import entries as e
 from pod.reading import SegmentItems
@@ -91,10 +91,19 @@ class Compactor:
 
     def plan(self, trigger: Trigger) -> Plan:
         """What a compaction would do now."""
+        config, state, model = self.config, self.session.state, self.sender.model
+        mandatory = mandatory_of(
+            state,
+            self.sender.overhead(model),
+            self._factor(),
+            summary_max=config.worker.summary_max_tokens,
+            floor=config.retained_floor_tokens,
+        )
+        available = self.sender.budget(model).available
         return make_plan(
-            self.session.state,
+            state,
             self.sender.occupancy(),
-            self.limits(),
+            Limits.of(available, config.triggers(available), mandatory),
             trigger,
             retained=self.config.retained_tokens,
             summary_max=self.config.worker.summary_max_tokens,
@@ -197,6 +206,15 @@ class Compactor:
             self._count_failure(label)
             await session.sync()
             return None, figures, str(failure)
+        except PodError:
+            raise
+        except Exception as error:
+            # A model of somebody else's may raise anything; a rung that breaks is a rung that failed.
+            reason = f"the compact worker broke: {type(error).__name__}: {error}"[:1000]
+            session.put(e.CompactionRung(compaction=label, rung=rung, state="failed", reason=reason))
+            self._count_failure(label)
+            await session.sync()
+            return None, {}, reason
         if breaker.failures:
             session.put(e.Breaker(failures=0))
         opening = await to_thread.run_sync(self._opening, plan, result)
@@ -460,7 +478,8 @@ class Compactor:
         return Failed(
             "compact_thrash",
             f"the context can't be made small enough: fixed overhead (system prompt and tool schemas) {plan.before.overhead:,} tokens, "
-            f"lowest trigger {plan.limits.lowest:,}, available {plan.limits.available:,}, occupancy {plan.before.tokens:,}. {reason}. "
+            f"what must stand in any segment {plan.limits.mandatory:,} (the user's words included), "
+            f"lowest trigger {plan.limits.lowest:,}, available {plan.limits.available:,}, occupancy {plan.before.tokens:,}. {reason.rstrip(' .')}. "
             "Raise the trigger or the window, or enable fewer tools.",
             details=figures,
         )

@@ -15,6 +15,9 @@ Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceil
 GROWTH = 1.1
 """After a failed attempt between runs, the next comes only after this growth."""
 
+FULLEST = 0.9
+"""Share of the lowest trigger that a new segment never reaches, however much must stand in it."""
+
 BREAKER_FAILURES = 3
 """Failures of the compact worker in a row that open the circuit breaker."""
 
@@ -26,12 +29,20 @@ class Limits:
     available: int
     lowest: int
     target: int
+    mandatory: int = 0
 
     @classmethod
-    def of(cls, available: int, triggers: list[int]) -> Limits:
-        """`target` is half the lowest trigger; without a trigger, half of what is available."""
+    def of(cls, available: int, triggers: list[int], mandatory: int = 0) -> Limits:
+        """`target` is half the lowest trigger; without a trigger, half of what is available.
+
+        Where what must stand in any segment (`mandatory`: overhead, the user's words that stay whole, room for a summary) is
+        above that, it is half of the room between it and the trigger: one large message must not end a session that has room.
+        """
         lowest = min([*triggers, available])
-        return cls(available, lowest, lowest // 2)
+        target = lowest // 2
+        if mandatory > target:
+            target = max(target, min((mandatory + lowest) // 2, int(lowest * FULLEST)))
+        return cls(available, lowest, target, mandatory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,14 @@ class Plan:
     def accepts(self, after: int) -> bool:
         """Whether a new segment of this occupancy counts as a success: under the target and a tenth below before."""
         return after < self.limits.target and after <= int(self.before.tokens * 0.9)
+
+
+def mandatory_of(state: PodState, overhead: int, factor: float, *, summary_max: int, floor: int) -> int:
+    """Tokens that stand in any new segment: `overhead` (raw), the user's words that stay whole, a summary, the least tail."""
+    history = state.history
+    whole = {state.first_input, *state.run_inputs}
+    words = sum(history.tokens[history.index[i]] for i in whole if i is not None and i in history.index)
+    return int((overhead + words + summary_max + floor) * factor)
 
 
 def make_plan(

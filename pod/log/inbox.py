@@ -12,12 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from pod.errors import UsageProblem
+from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.lines import now
 from worker.ids import uuid7
+from worker.items import UserItem
+from worker.records import Input, Record, Warned
+from worker.text import clean
 
 CommandKind: TypeAlias = Literal["send", "stop", "approve", "deny", "compact", "interrupt"]
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -34,6 +38,16 @@ class Command(BaseModel):
     args: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+def message_of(command: Command) -> tuple[Record, ...]:
+    """What a `send` is on record: the user's message; a blank one, which no provider takes, is left out with a warning."""
+    text = clean(str(command.args.get("text", "")))
+    if text.strip():
+        return (Input(item=UserItem(text=text), inbox=command.id),)
+    message = f"a message that was sent (command {command.id}) is empty, and was left out"
+    taken = e.Commanded(id=command.id, command=command.kind, args=command.args)
+    return taken, Warned(code="empty_message", message=message, figures={"command": command.id})
+
+
 SETTLED = 0.1
 """Seconds after which a folder's time of change tells it from an earlier state: file systems' clocks tick in steps."""
 
@@ -44,6 +58,10 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seen: int | None = None
+
+    def forget(self) -> None:
+        """Something was left in the folder: look again next time."""
+        self._seen = None
 
     def changed(self) -> bool:
         """Whether to look. Where it says yes, the caller must then list the folder."""
@@ -73,7 +91,10 @@ def post(folder: PodFolder, command: Command) -> str:
 
 
 def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
-    """The commands in the order of their arrival, each with its file; None for a file that is no command."""
+    """The commands in the order of their arrival, each with its file; None for a file that is no command.
+
+    A file that can't be read just now is left out, and stays for the next look: what was acknowledged is never lost.
+    """
     try:
         paths = [p for p in folder.inbox.iterdir() if p.suffix == ".json" and not p.name.startswith(".")]
     except OSError:
@@ -82,12 +103,28 @@ def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
     for path in paths:
         try:
             command = Command.model_validate(json.loads(path.read_bytes()))
-        except FileNotFoundError:
+        except OSError:
             continue
-        except (OSError, ValueError, ValidationError):
+        except (ValueError, RecursionError):
             found.append(("", path, None))
             continue
         found.append((command.at + command.id, path, command))
     found.sort(key=lambda entry: entry[0])
     for _, path, command in found:
         yield path, command
+
+
+def set_aside(folder: PodFolder, path: Path) -> tuple[Record, ...]:
+    """Puts a file that is no command aside, beside the others, and says so: it may be a newer version's."""
+    kept = path.with_name(f"{path.name}.refused")
+    folder.files.rename(path, kept)
+    message = f"{path.name} in the inbox is no command that this version reads; it is kept as {kept.name}"
+    return (Warned(code="inbox_refused", message=message, figures={"file": kept.name}),)
+
+
+def left_over(folder: PodFolder) -> bool:
+    """Whether commands lie in the inbox still (unreadable just now, or just arrived)."""
+    try:
+        return any(path.suffix == ".json" and not path.name.startswith(".") for path in folder.inbox.iterdir())
+    except OSError:
+        return False

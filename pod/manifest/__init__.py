@@ -6,6 +6,7 @@ from pod.manifest.check import check
 from pod.manifest.context import CompactionSection, ContextSection, Policy, PruneSection, RolloverSection, Rung
 from pod.manifest.errors import ManifestError, Problem
 from pod.manifest.expand import fill_prompt
+from pod.manifest.fitting import fit
 from pod.manifest.load import Loaded, find_manifest, load_manifest
 from pod.manifest.model import Manifest
 from pod.manifest.sections import (
@@ -68,6 +69,7 @@ __all__ = [
     "check",
     "fill_prompt",
     "find_manifest",
+    "fit",
     "load_manifest",
     "shipped_names",
     "shipped_path",

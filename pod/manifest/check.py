@@ -4,30 +4,25 @@ network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator
 
 from pod.manifest.context import CompactionSection
-from pod.manifest.errors import KeyPath, Problem, key_label
+from pod.manifest.errors import Finding, KeyPath, Problem, key_label
+from pod.manifest.fitting import available as room
+from pod.manifest.fitting import fit
 from pod.manifest.model import Manifest
+from pod.manifest.provider import providers_know
 from pod.manifest.sections import BUILT_IN_TOOLS, LATER_TOOLS, ModelSection
 from pod.manifest.types import trigger_tokens
 
 
-class Finding(NamedTuple):
-    """A contradiction. `keys` are the places that it is about, the one to change first."""
-
-    message: str
-    keys: tuple[KeyPath, ...]
-    severity: Literal["error", "warning"] = "error"
-    hint: str = ""
-
-
 def check(manifest: Manifest) -> list[Problem]:
-    """All contradictions as problems without a place, for a manifest that code made; some are only warnings."""
+    """All contradictions as problems without a place, for a manifest that code made; some are only warnings. Defaults
+    that do not fit a small window are no contradiction: `fit` lowers them.
+    """
     return [
         Problem(finding.message, key=key_label(finding.keys[0]), hint=finding.hint, severity=finding.severity)
-        for finding in findings(manifest)
+        for finding in findings(fit(manifest).manifest)
     ]
 
 
@@ -36,6 +31,8 @@ def findings(manifest: Manifest) -> list[Finding]:
     return [
         *_worker(manifest),
         *_tools(manifest),
+        *_rules(manifest),
+        *providers_know(manifest),
         *_window(manifest),
         *_compaction(manifest),
         *_others(manifest),
@@ -57,28 +54,58 @@ def _worker(manifest: Manifest) -> Iterator[Finding]:
         yield Finding("name is missing: which model?", (("compaction", "model", "name"),))
 
 
+TOOL_ALIASES = {
+    "bash": "shell", "sh": "shell", "exec": "shell", "run_command": "shell", "terminal": "shell",
+    "cat": "read_file", "read": "read_file", "view": "read_file", "open": "read_file",
+    "write": "write_file", "create_file": "write_file", "append": "append_file",
+    "edit": "edit_file", "str_replace": "edit_file", "multi_edit": "edit_file", "patch": "edit_file",
+    "apply_patch": "edit_file", "grep": "search_text", "search": "search_text", "ripgrep": "search_text",
+    "ls": "list_files", "list": "list_files", "list_dir": "list_files", "glob": "find_files", "find": "find_files",
+    "todo": "tasks", "todos": "tasks", "todo_write": "tasks", "plan": "tasks",
+}  # fmt: skip
+"""What other runtimes call tools, and what they are called here."""
+
+
+def tool_hint(name: str, known: Iterable[str] = BUILT_IN_TOOLS) -> str:
+    """`did you mean shell?`, where a tool's name is another one's or nearly so; else empty."""
+    import difflib
+
+    names = list(known)
+    alias = TOOL_ALIASES.get(name.lower().replace("-", "_"))
+    near = [alias] if alias in names else difflib.get_close_matches(name, names, 1, 0.5)
+    return f"did you mean {near[0]}?" if near else ""
+
+
 def _tools(manifest: Manifest) -> Iterator[Finding]:
     for name in manifest.tools.enable:
         if name not in BUILT_IN_TOOLS and name not in LATER_TOOLS:
-            import difflib
-
-            near = difflib.get_close_matches(name, BUILT_IN_TOOLS, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else "tools of your own go to python"
+            hint = tool_hint(name) or "tools of your own go to python"
             yield Finding(f"there is no built-in tool {name!r}", (("tools", "enable"),), hint=hint)
 
 
-def _available(manifest: Manifest) -> int | None:
-    """Tokens that the window leaves for input, where the manifest names the window."""
-    model = manifest.model
-    if not model.context_window:
-        return None
-    from worker.budget import budget_of
-    from worker.models.base import FALLBACK_OUTPUT, Capabilities
+def _rules(manifest: Manifest) -> Iterator[Finding]:
+    """Tools of your own have names that only importing them tells; `rules_about` is asked again then."""
+    if not manifest.tools.python:
+        yield from rules_about(manifest, manifest.tools.enable)
 
-    known = Capabilities(
-        window=model.context_window, window_source="manifest", max_output=model.max_output_tokens or FALLBACK_OUTPUT
-    )
-    return budget_of(known, requested_output=model.max_output_tokens, buffer=manifest.context.buffer_tokens).available
+
+ADDED_TOOLS = ("session_history", "jobs", "write_summary")
+"""Tools that the runtime adds by itself."""
+
+
+def rules_about(manifest: Manifest, tools: Iterable[str]) -> Iterator[Finding]:
+    """A rule about a tool that the agent does not have does nothing: a slip, where it was meant to deny."""
+    from fnmatch import fnmatchcase
+
+    names = [*tools, *ADDED_TOOLS]
+    for number, rule in enumerate(manifest.permissions.rules):
+        if not any(fnmatchcase(name, rule.tool) for name in names):
+            yield Finding(
+                f"the rule is about {rule.tool!r}, and no enabled tool is named so",
+                (("permissions", "rules", number, "tool"),),
+                "warning",
+                tool_hint(rule.tool, dict.fromkeys((*names, *BUILT_IN_TOOLS))),
+            )
 
 
 def _default_of(section: type[ModelSection] | type[CompactionSection], key: str) -> object:
@@ -107,7 +134,7 @@ def _window(manifest: Manifest) -> Iterator[Finding]:
                 (("context", "buffer_tokens"), where),
                 "warning",
             )
-    available = _available(manifest)
+    available = room(manifest.model, manifest.context.buffer_tokens)
     if available is None:
         return
     for key, trigger in manifest.triggers.items():
@@ -127,7 +154,7 @@ def _compaction(manifest: Manifest) -> Iterator[Finding]:
     c = manifest.compaction
     if c is None:
         return
-    available = _available(manifest)
+    available = room(manifest.model, manifest.context.buffer_tokens)
     tokens = {
         key: trigger if isinstance(trigger, int) else trigger_tokens(trigger, available) if available else None
         for key, trigger in manifest.triggers.items()
@@ -195,7 +222,7 @@ def _worker_window(manifest: Manifest, c: CompactionSection) -> Iterator[Finding
 def _others(manifest: Manifest) -> Iterator[Finding]:
     rollover = manifest.rollover
     if rollover is not None:
-        available = _available(manifest)
+        available = room(manifest.model, manifest.context.buffer_tokens)
         same = type(rollover.warn) is type(rollover.at)
         if same or available:
             warn, at = (trigger_tokens(x, available or 1_000_000) for x in (rollover.warn, rollover.at))

@@ -48,7 +48,7 @@ class ContextSection(Section):
     policy: Policy | None = Field(
         default=None,
         description="`off` reports; `warn` warns and refuses what cannot fit; the others act. Unset: `compact` where "
-        "`[compaction]` sets a trigger, else `warn`.",
+        "`[compaction]` sets a trigger, else `warn`. `rollover`, `checkpoint` and `native` are not served yet.",
         examples=["compact"],
     )
     buffer_tokens: Tokens = Field(
@@ -65,12 +65,13 @@ class ContextSection(Section):
     ladder: Annotated[tuple[Rung, ...], Strict(False), Field(min_length=1)] = Field(
         default=("compact", "coarse", "rollover"),
         description="What is tried in turn when the context must get smaller: `compact` (the compact worker), `coarse` (again, with a coarse "
-        "overview), `rollover` (a plain new segment with the user's words, the state and `session_history`).",
+        "overview), `rollover` (a plain new segment with the user's words, the state and `session_history`). `checkpoint` is "
+        "not served yet.",
     )
 
 
 class RolloverSection(Section):
-    """The policy `rollover`: a new window without a summary."""
+    """The policy `rollover`: a new window without a summary. Not served yet."""
 
     warn: Trigger = Field(
         default="60%",

@@ -16,8 +16,11 @@ A manifest is a TOML file that says what a pod is: its model, its instructions, 
 its context is kept small. Every key has a default except `[model] name`. An unknown key, a value of the wrong type
 and numbers that contradict each other are errors with file, line and key; all of them are reported at once.
 
-`pod manifest new NAME` writes a file with every key and its meaning. `pod manifest show FILE` prints each value
+`pod manifest new agent.toml` writes a file with every key that is served and its meaning (`pod manifest new agent`
+prints it). `pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
 with where it came from.
+
+Some tables and values are part of the format and not served yet; they say so, and using one is an error that names it.
 
 ```toml
 version = 1
@@ -29,6 +32,9 @@ name = "anthropic:claude-opus-5-5"
 threshold = 80000
 request_threshold = 90000
 ```
+
+Where `context_window` names a small window, defaults that do not fit it are lowered, and `pod manifest check` says which.
+Only numbers that were written can contradict each other.
 
 Units stand in the description of each key; token counts are always of the model in use. "unset" means that the key
 has no default.

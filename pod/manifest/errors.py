@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 """A place in a manifest: table names, a key, and positions in arrays (from 0)."""
@@ -52,6 +52,15 @@ class Problem:
                 place += f":{self.column}"
         text = ": ".join(part for part in (place, self.key, self.message) if part)
         return f"{text}; {self.hint}" if self.hint else text
+
+
+class Finding(NamedTuple):
+    """A contradiction, before it has a place. `keys` are the places that it is about, the one to change first."""
+
+    message: str
+    keys: tuple[KeyPath, ...]
+    severity: Literal["error", "warning"] = "error"
+    hint: str = ""
 
 
 class ManifestError(Exception):

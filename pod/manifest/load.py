@@ -18,15 +18,16 @@ from pydantic import BaseModel
 
 from pod.manifest.aliases import rename
 from pod.manifest.check import findings
-from pod.manifest.errors import KeyPath, ManifestError, Problem, key_label
+from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, key_label
 from pod.manifest.expand import FILES, BadVariable, absolute, expand, resolve_layer
+from pod.manifest.fitting import Lowered, fit
 from pod.manifest.layers import environment_layer, loosened, set_layer
 from pod.manifest.merge import merge
 from pod.manifest.model import Manifest
 from pod.manifest.schema import label
 from pod.manifest.secrets import take_secrets
 from pod.manifest.shipped import shipped_names, shipped_path
-from pod.manifest.source import Layer, Origin, read_layer, shown
+from pod.manifest.source import Layer, Origin, nearest_origin, read_layer, shown
 from pod.manifest.support import not_served
 from pod.manifest.validate import place, place_finding, validate
 from pod.manifest.values import is_table
@@ -42,7 +43,8 @@ class Loaded:
 
     `sources` maps each key (`compaction.retained_tokens`, `mcp[0]`) to its origin; `digest` is that of the
     manifest; `path` is the manifest's file; `files` are all files that were read, the lowest layer first; `cwd` is
-    the working folder that the scope was resolved against; `warnings` are contradictions that do not stop a run.
+    the working folder that the scope was resolved against; `warnings` are contradictions that do not stop a run;
+    `lowered` are defaults that gave way to a small window.
     """
 
     manifest: Manifest
@@ -52,6 +54,7 @@ class Loaded:
     files: tuple[Path, ...]
     cwd: Path
     warnings: tuple[Problem, ...] = ()
+    lowered: tuple[Lowered, ...] = ()
 
 
 def load_manifest(
@@ -96,7 +99,8 @@ def load_manifest(
     if problems:
         raise ManifestError(problems)
 
-    warnings = _verify(manifest, origins, path, model_required=model_required)
+    manifest, lowered = fit(manifest, lambda path: path in origins)
+    warnings = _verify(manifest, origins, path, lowered, model_required=model_required)
     return Loaded(
         manifest=manifest,
         sources=_sources(manifest, origins),
@@ -105,6 +109,7 @@ def load_manifest(
         files=tuple(files),
         cwd=folder,
         warnings=tuple(warnings),
+        lowered=lowered,
     )
 
 
@@ -195,10 +200,16 @@ def _no_extends(layer: Layer) -> list[Problem]:
 
 
 def _verify(
-    manifest: Manifest, origins: Mapping[KeyPath, Origin], path: Path, *, model_required: bool
+    manifest: Manifest,
+    origins: Mapping[KeyPath, Origin],
+    path: Path,
+    lowered: tuple[Lowered, ...],
+    *,
+    model_required: bool,
 ) -> list[Problem]:
     """Raises for what a valid manifest still gets wrong; gives the warnings."""
-    found = [place_finding(finding, origins) for finding in findings(manifest)]
+    keys = {each.key for each in lowered}
+    found = [place_finding(finding, origins, keys) for finding in findings(manifest) if not _for_any(finding, origins)]
     problems = [problem for problem in found if problem.severity == "error"]
     for key, reason in not_served(manifest):
         problems.append(place(key, reason, label(key), origins, hint="take it out"))
@@ -218,6 +229,14 @@ def _verify(
     if problems:
         raise ManifestError(problems)
     return [problem for problem in found if problem.severity == "warning"]
+
+
+def _for_any(finding: Finding, origins: Mapping[KeyPath, Origin]) -> bool:
+    """Whether a rule that fits no tool stands in a configuration for many manifests, where that is no slip."""
+    if finding.keys[0][:2] != ("permissions", "rules"):
+        return False
+    origin = nearest_origin(origins, finding.keys[0])
+    return origin is not None and origin.layer in {"user", "project"}
 
 
 def _sources(manifest: Manifest, origins: Mapping[KeyPath, Origin]) -> dict[str, Origin]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from pod.manifest.errors import KeyPath
 from pod.manifest.expand import FILES, ROOTS, URLS, escape
+from pod.manifest.fitting import Lowered
 from pod.manifest.load import Loaded, dotted, values_of
 from pod.manifest.model import Manifest
 from pod.manifest.schema import Key, children
 from pod.manifest.sections import ModelSection, PodSection
+from pod.manifest.support import UNSERVED_TABLES
 from pod.manifest.values import is_array, is_table
 
 _WIDTH = 100
@@ -25,13 +28,20 @@ _WRITTEN_TABLES = frozenset({"compaction"})
 
 def show(loaded: Loaded) -> str:
     """Each value with its origin, one a line, in columns. Long values are cut; keys cannot stand in a manifest."""
+    lowered = {dotted(each.key): each for each in loaded.lowered}
     rows = [
-        (dotted(path), _brief(value), str(loaded.sources[dotted(path)]))
+        (dotted(path), _brief(value), _source(loaded, lowered, dotted(path)))
         for path, value in values_of(loaded.manifest)
         if path != ("extends",)
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "".join(f"{key:<{widths[0]}}  {value:<{widths[1]}}  {source}".rstrip() + "\n" for key, value, source in rows)
+
+
+def _source(loaded: Loaded, lowered: Mapping[str, Lowered], key: str) -> str:
+    if (each := lowered.get(key)) is not None:
+        return f"default {each.was}, lowered to fit {each.reason[-1]}"
+    return str(loaded.sources[key])
 
 
 def to_toml(manifest: Manifest) -> str:
@@ -57,26 +67,48 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Pod manifest"}
 
 
-def new_manifest_text(name: str, model: str = "offline:surveyor") -> str:
-    """A commented manifest that loads: each key with what it means and its default; unset ones are commented out.
+KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
+"""The usual variables of API keys, by provider."""
+
+OFFLINE_TOOLS = ("read_file", "list_files", "find_files", "append_file", "write_file")
+"""The tools that the model `offline:surveyor` works with."""
+
+
+def new_manifest_text(name: str, model: str) -> str:
+    """A commented manifest that loads and works: each key that is served with what it means and its value; unset ones
+    are commented out. For a model of `offline` its tools are those that this one works with.
 
     Raises `ValueError` for a name that no pod can have, or a model that is not `provider:model`.
     """
     PodSection(name=name)
     ModelSection(name=model)
-    given: dict[tuple[str, ...], Any] = {("pod", "name"): name, ("model", "name"): model}
-    out = [
-        "# A pod manifest. Every key is here with its default; keys in comments are unset, with an example.",
-        "# What you leave out keeps its default.",
-        "",
-    ]
+    provider = model.partition(":")[0]
+    given: dict[tuple[str, ...], Any] = {("pod", "name"): name, ("model", "name"): model, ("scope", "write"): ["."]}
+    given |= {("compaction", "threshold"): "50%", ("compaction", "request_threshold"): "70%"}
+    out = ["# A pod manifest. Keys in comments are unset, with an example. What you leave out keeps its default.", "#"]
+    if provider == "offline":
+        given |= {("tools", "enable"): OFFLINE_TOOLS, ("permissions", "profile"): "workspace-write"}
+        task = "Survey the Python files in src. Write the report to report.md."
+        out += ["# The model is a rule-based one that surveys Python files; it needs no key and no network:", "#"]
+    else:
+        variable = KEY_VARIABLES.get(provider)
+        if variable is not None:
+            given[("model", "api_key_env")] = variable
+        key = f" ({variable})" if variable else ""
+        task = "Find out why the tests fail, and mend it"
+        out += [f"# Check the model and where its key comes from{key}, the tools and what they may touch. Then:", "#"]
+    out += [f'#   pod run {_file_name(name)} "{task}"', ""]
     top = [key for key in children(()) if key.section is None]
     for key in top:
         out += _entry(key, given, live=True)
     for key in children(()):
-        if key.section is not None:
+        if key.section is not None and key.path[0] not in UNSERVED_TABLES:
             out += _table(key, given, live=not (key.repeated or (key.optional and key.path[0] not in _WRITTEN_TABLES)))
     return "\n".join(out).rstrip() + "\n"
+
+
+def _file_name(name: str) -> str:
+    return f"{name.rpartition('/')[2]}.toml"
 
 
 def _table(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, Strict, field_validator
+from pydantic import Field, Strict, ValidationInfo, field_validator
 
 from pod.manifest.types import (
     BaseUrl,
@@ -218,10 +218,12 @@ class PermissionsSection(Section):
 
 
 class SandboxSection(Section):
-    """The sandbox of processes."""
+    """The sandbox of processes. Not served yet."""
 
     mode: Literal["off", "workspace", "read-only"] = Field(
-        default="off", description="What processes are kept to: nothing, writes in the working folder, no writes."
+        default="off",
+        description="What processes are kept to: nothing, writes in the working folder, no writes. Only "
+        "`off` is served yet.",
     )
 
 
@@ -234,8 +236,26 @@ class RepeatCall(Section):
     stop: Count = Field(default=12, description="The count at which the run ends.")
 
 
+class Stall(Section):
+    """The guard against a run that does the same again after each compaction: at least 80 % of its distinct calls, of 5
+    or more, gave the same as before."""
+
+    remind: Count = Field(
+        default=3, description="How often in a row before the model is reminded and a warning is told."
+    )
+    stop: Count = Field(default=8, description="How often in a row before the run ends with `no_progress`.")
+
+    @field_validator("stop")
+    @classmethod
+    def _after_remind(cls, value: int, info: ValidationInfo) -> int:
+        remind = info.data.get("remind", 0)
+        if remind >= value:
+            raise ValueError(f"must be above remind ({remind}), not {value}")
+        return value
+
+
 class LimitsSection(Section):
-    """Limits of one run; children and compact workers count. By default only repeated calls are limited."""
+    """Limits of one run; children and compact workers count. By default only repetition is limited."""
 
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,
@@ -248,6 +268,7 @@ class LimitsSection(Section):
     max_wall_seconds: Seconds | None = Field(default=None, description="Seconds from start to end.", examples=[86_400])
     max_tool_calls: Count | None = Field(default=None, description="Tool calls.", examples=[5000])
     repeat_call: RepeatCall = Field(default_factory=RepeatCall)
+    stall: Stall = Field(default_factory=Stall)
 
 
 class RetrySection(Section):
@@ -269,7 +290,7 @@ class LogSection(Section):
 
 
 class McpServer(Section):
-    """A server of the Model Context Protocol whose tools the agent gets."""
+    """A server of the Model Context Protocol whose tools the agent gets. Not served yet."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = Field(
         description="The name before its tools.", examples=["docs"]
@@ -278,7 +299,7 @@ class McpServer(Section):
 
 
 class Hook(Section):
-    """A program that is run at an event."""
+    """A program that is run at an event. Not served yet."""
 
     event: Annotated[str, Field(pattern=r"^[A-Za-z]+$")] = Field(description="The event.", examples=["PreToolUse"])
     command: Command = Field(description="The program and its arguments.", examples=[["./check"]])

@@ -28,6 +28,10 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
 )
 
 
+UNSERVED_TABLES: frozenset[str] = frozenset({"mcp", "hooks", "sandbox", "rollover"})
+"""Tables of which this version serves nothing: a new manifest leaves them out."""
+
+
 def not_served(manifest: Manifest) -> list[tuple[KeyPath, str]]:
     """The keys that ask for what is not served, each with the reason."""
     return [(path, reason) for path, asked, reason in _NOT_SERVED if asked(manifest)]

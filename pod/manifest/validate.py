@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from pod.manifest.check import Finding
-from pod.manifest.errors import KeyPath, ManifestError, Problem, key_label
+from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, key_label
 from pod.manifest.model import Manifest
 from pod.manifest.schema import nearest
 from pod.manifest.source import Origin, nearest_origin
@@ -124,14 +123,18 @@ def place(
     return Problem(message, file=origin.file, line=origin.line, column=origin.column, key=label, hint=hint)
 
 
-def place_finding(finding: Finding, origins: Mapping[KeyPath, Origin]) -> Problem:
-    """A contradiction with the place of the first of its keys that someone wrote; the others are named in the hint."""
+def place_finding(finding: Finding, origins: Mapping[KeyPath, Origin], lowered: Container[KeyPath] = ()) -> Problem:
+    """A contradiction with the place of the first of its keys that someone wrote; the others are named in the hint.
+
+    `lowered` are keys whose defaults gave way to a small window.
+    """
     written = [key for key in finding.keys if key in origins]
     main = written[0] if written else finding.keys[0]
     hints = [finding.hint] if finding.hint else []
     for key in finding.keys:
         if key != main:
-            hints.append(f"{key[-1]} is set at {origins[key]}" if key in origins else f"{key[-1]} has its default")
+            default = "is what the window leaves" if key in lowered else "has its default"
+            hints.append(f"{key[-1]} is set at {origins[key]}" if key in origins else f"{key[-1]} {default}")
     origin = origins.get(main) or nearest_origin(origins, main)
     return Problem(
         finding.message,

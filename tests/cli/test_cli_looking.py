@@ -142,8 +142,8 @@ def test_fork_rewind_clear_and_rm_say_what_they_did(shell: Shell) -> None:
         assert "done" not in shell("inspect", "a")
         shell("rm", "a")
         shell("show", "a", code=2)
-    assert "b" in shell("gc", "--older-than", "0s") and "would be removed" in shell.err
-    shell("gc", "--older-than", "0s", "--force")
+    assert "b" in shell("gc", "--older-than", "0s", "--all-ended") and "would be removed" in shell.err
+    shell("gc", "--older-than", "0s", "--all-ended", "--force")
     assert shell("ls") == "" and "no pods" in shell.err
 
 

@@ -15,6 +15,7 @@ from crash.crash_job import call_of
 from interceptors.limits import Limits, LimitSettings
 from interceptors.permissions import Permissions
 from interceptors.repeat import RepeatGuard
+from interceptors.stall import StallGuard
 from pod import Manifest, Pod
 from pod.log import entries as e
 from pod.log.folder import PodFolder
@@ -194,7 +195,7 @@ async def live(folder: Path, rng: random.Random) -> None:
 def guards(path: Path) -> dict[str, Any]:
     """What the interceptors with a state of their own carry when they are told a whole log, as at a restart."""
     chain: list[Interceptor] = [
-        Limits(LimitSettings(max_tool_calls=MOST_CALLS)), RepeatGuard(remind=REMIND, stop=STOP), Permissions(profile="safe", headless=True),
+        Limits(LimitSettings(max_tool_calls=MOST_CALLS)), RepeatGuard(remind=REMIND, stop=STOP), StallGuard(), Permissions(profile="safe", headless=True),
     ]  # fmt: skip
     for line in entries(path):
         record = e.record_of(line)

@@ -136,6 +136,14 @@ def prefixes_hold(done: Survey) -> bool:
     return broken <= breaks - 1
 
 
+def most_stalled(done: Survey) -> int:
+    """The longest streak of segments without progress that the guard counted."""
+    starts = [r for r in done.records if isinstance(r, e.SegmentStarted)]
+    runs = [start.open_run for start in starts if start.open_run is not None]
+    assert len(runs) == len(starts) - 1
+    return max(run.guards["StallGuard"]["streak"] for run in runs)
+
+
 CASES = [
     ("notes", "overview", "trio", ALL),
     ("notes", "prefix", "asyncio", ALL),
@@ -157,6 +165,7 @@ def test_the_report_equals_what_ast_says_through_several_windows(
     assert done.result.segments >= 4
     assert max(tokens for tokens, _, _ in done.model.sent) <= done.available
     assert prefixes_hold(done)
+    assert most_stalled(done) < 2, "real work is not taken for a stall"
     completed = [r for r in done.records if isinstance(r, e.CompactionCompleted)]
     assert any(r.rung == "compact" and r.figures["source"] == source for r in completed)
 

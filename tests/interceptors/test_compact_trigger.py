@@ -192,6 +192,19 @@ async def test_an_overflow_with_recovery_off_fails_and_says_so(rig: Any) -> None
     assert "overflow_recovery" in decision.outcome.message
 
 
+@pytest.mark.parametrize("said", ["prompt is too long", "prompt is too long.", "prompt is too long. "])
+@pytest.mark.parametrize("policy", ["warn", "compact"])
+async def test_a_providers_words_end_with_one_full_stop(rig: Any, said: str, policy: str) -> None:
+    t = CompactTrigger(CompactSettings(policy=policy, overflow_recovery=policy == "compact"))
+    r = rig([t])
+    r.user()
+    for _ in range(2):
+        r.ledger.put(WindowLearned(model="test:model", window=32_000, source="guessed"))
+    decision = await t.after_error(r.ctx(), ContextOverflow(said))
+    assert isinstance(decision, Stop) and isinstance(decision.outcome, Failed)
+    assert "prompt is too long. " in decision.outcome.message and ".." not in decision.outcome.message
+
+
 async def test_other_errors_are_left_alone(rig: Any) -> None:
     t = trigger(overflow_recovery=True)
     r = rig([t])

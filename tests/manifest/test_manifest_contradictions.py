@@ -57,7 +57,7 @@ CONTRADICTIONS = [
     (MODEL + "context_window = 32768\nmax_output_tokens = 32768\n", "max_output_tokens", "context_window"),
     (MODEL + "context_window = 128000\n[context]\nbuffer_tokens = 100000\n", "buffer_tokens", "context_window"),
     (
-        MODEL + "context_window = 16000\n[compaction]\nresult_context_max_tokens = 9000\n",
+        MODEL + "context_window = 16000\n[compaction]\nworker_context_max_tokens = 50000\n",
         "worker_context_max_tokens",
         "context_window",
     ),
@@ -85,13 +85,13 @@ def test_the_place_is_that_of_the_key_that_was_written(tmp_path: Path) -> None:
     assert problem.hint == "retained_tokens has its default"
 
 
-def test_a_compact_model_with_a_smaller_window_is_refused_b012(tmp_path: Path) -> None:
+def test_a_written_budget_above_the_compact_models_window_is_refused_b012(tmp_path: Path) -> None:
     """B012."""
     model = "[compaction.model]\nname = 'offline:summarizer'\ncontext_window = 16000\n"
     with pytest.raises(
         ManifestError, match=r"worker_context_max_tokens \(50000\) must not be above context_window \(16000\)"
     ):
-        load(tmp_path, MODEL + "[compaction]\n" + model)
+        load(tmp_path, MODEL + "[compaction]\nworker_context_max_tokens = 50000\n" + model)
     assert load(tmp_path, MODEL + "[compaction]\nworker_context_max_tokens = 16000\n" + model).manifest.compaction
 
 

@@ -17,6 +17,7 @@ from pod.manifest import Manifest, load_manifest, unsupported
 from pod.manifest.docs import manifest_markdown
 from pod.manifest.render import json_schema, new_manifest_text, show, to_toml
 from pod.manifest.schema import keys
+from pod.manifest.support import UNSERVED_TABLES
 
 ROOT = Path(__file__).parents[2]
 MODEL = '[model]\nname = "offline:surveyor"\n'
@@ -100,32 +101,65 @@ def test_absent_tables_stay_absent_when_written() -> None:
 
 
 def test_a_new_manifest_loads_cleanly_and_names_every_key(tmp_path: Path) -> None:
-    text = new_manifest_text("auditor")
+    text = new_manifest_text("auditor", "anthropic:claude-sonnet-5-5")
     path = tmp_path / "auditor.toml"
     path.write_text(text)
     loaded = load_manifest(path, env={}, cwd=tmp_path)
     assert loaded.manifest.pod.name == "auditor"
     assert loaded.warnings == ()
-    assert loaded.manifest.model_copy(update={"compaction": None}) == reload(
-        f'{MODEL}[pod]\nname = "auditor"\n[scope]\nread = ["{tmp_path.resolve()}"]\n'
-    )
+    here = str(tmp_path.resolve())
+    wanted = f"""
+[pod]
+name = "auditor"
+[model]
+name = "anthropic:claude-sonnet-5-5"
+api_key_env = "ANTHROPIC_API_KEY"
+[scope]
+read = ["{here}"]
+write = ["{here}"]
+[compaction]
+threshold = "50%"
+request_threshold = "70%"
+"""
+    assert loaded.manifest == reload(wanted)
     for key in keys().values():
+        if key.path[0] in UNSERVED_TABLES:
+            continue
         assert key.path[-1] in text
         if key.section is None:
             assert key.field.description
             assert key.field.description.split()[0] in text
 
 
+def test_what_is_not_served_yet_is_marked_in_the_reference_and_left_out_of_a_new_manifest() -> None:
+    text = new_manifest_text("auditor", "anthropic:claude-sonnet-5-5")
+    page = manifest_markdown()
+    assert {"mcp", "hooks", "sandbox", "rollover"} == UNSERVED_TABLES
+    for table in UNSERVED_TABLES:
+        assert f"[{table}]" not in text
+        section = page.split(f"[{table}]", 1)[1].split("\n## ", 1)[0]
+        assert "Not served yet." in section, table
+    for key in ("policy", "ladder"):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{key}` ")]
+        assert "not served yet" in row
+
+
+def test_a_new_manifest_for_the_offline_model_has_the_tools_that_it_works_with() -> None:
+    manifest = reload(new_manifest_text("x", "offline:surveyor"))
+    assert set(manifest.tools.enable) == {"read_file", "list_files", "find_files", "append_file", "write_file"}
+    assert manifest.scope.write and manifest.model.api_key_env is None
+
+
 def test_the_comments_of_a_new_manifest_are_true_toml(tmp_path: Path) -> None:
     """Each key that is commented out, taken in, is a value that its model accepts."""
-    lines = [line.removeprefix("# ") for line in new_manifest_text("auditor").splitlines()]
-    section, wanted = "", {"fallback", "max_cost_usd", "reasoning", "temperature", "max_requests", "threshold"}
+    lines = [line.removeprefix("# ") for line in new_manifest_text("auditor", "offline:surveyor").splitlines()]
+    section, wanted = "", {"fallback", "max_cost_usd", "reasoning", "temperature", "max_requests"}
     seen: set[str] = set()
     for line in lines:
         if line.startswith("["):
             section = line
         name = line.split(" = ")[0]
-        if name in wanted and section in ("[worker]", "[model]", "[limits]", "[compaction]"):
+        if name in wanted and section in ("[worker]", "[model]", "[limits]"):
             seen.add(name)
             extra = MODEL if section == "[model]" else f"{MODEL}{section}\n"
             reload(f"{extra}{line}\n")
@@ -134,7 +168,7 @@ def test_the_comments_of_a_new_manifest_are_true_toml(tmp_path: Path) -> None:
 
 def test_a_new_manifest_needs_a_name_that_a_pod_can_have() -> None:
     with pytest.raises(ValueError, match="name"):
-        new_manifest_text("../x")
+        new_manifest_text("../x", "offline:surveyor")
 
 
 def test_the_json_schema_forbids_unknown_keys_and_knows_all_sections() -> None:

@@ -235,7 +235,7 @@ async def test_a_cut_call_that_claims_to_be_complete_does_not_run(connect: Any) 
     with ProviderServer([Answer(calls=[call], usage=Tokens(10, 1_000))]) as server:
         async with connect(server) as ask:
             reply = await ask(output=1_000)
-    assert reply.stop == "tool_calls" and "cut off" in reply.items[0].error
+    assert reply.stop == "tool_calls" and "was cut off by the output limit" in reply.items[0].error
 
 
 async def test_a_call_cut_before_its_arguments_is_no_call_without_arguments(connect: Any) -> None:

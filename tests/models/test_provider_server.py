@@ -7,12 +7,23 @@ import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from worker.testing.provider_rules import problem
-from worker.testing.provider_server import Answer, Call, Empty, Http, ProviderServer, RecordedRequest, Tokens
+from worker.testing.provider_server import (
+    Answer,
+    Call,
+    Empty,
+    ErrorEvent,
+    Http,
+    ProviderServer,
+    Raw,
+    RecordedRequest,
+    Tokens,
+)
 
 CHAT, MESSAGES, RESPONSES = "/chat/completions", "/v1/messages", "/responses"
 
@@ -241,3 +252,42 @@ def test_leaving_the_block_ends_every_thread_and_socket_also_of_a_silent_stream(
     idle.close()
     with pytest.raises(RuntimeError):
         _ = server.url
+
+
+WRONG: dict[str, tuple[Callable[[Any], object], object, str]] = {
+    "an error event of text": (ErrorEvent, "boom", "ErrorEvent.error must be an object"),
+    "an error that is no JSON": (ErrorEvent, {"message": object()}, "ErrorEvent.error can't be written"),
+    "a text before that is none": (lambda x: ErrorEvent({}, x), 3, "ErrorEvent.before"),
+    "an answer of bytes": (Answer, b"hello", "Answer.text"),
+    "one call instead of a list": (lambda x: Answer(calls=x), Call("t"), "Answer.calls must be a list"),
+    "calls by name": (lambda x: Answer(calls=x), ["t"], r"Answer.calls\[0\] must be a Call"),
+    "usage as a number": (lambda x: Answer(usage=x), 12, "Answer.usage"),
+    "usage below nothing": (lambda x: Answer(usage=x), Tokens(-1, 0), "Answer.usage.input"),
+    "a fault of another name": (lambda x: Answer(fault=x), "slow", "Answer.fault must be None, 'cut'"),
+    "a negative pause": (lambda x: Answer(pause=x), -1.0, "Answer.pause"),
+    "pings that are no number": (lambda x: Answer(pings=x), True, "Answer.pings"),
+    "a status of text": (Http, "429", "Http.status must be a whole number"),
+    "a status that is none": (Http, 42, "Http.status must be at least 100"),
+    "a status above all": (Http, 777, "Http.status must be at most 599"),
+    "a body that is no JSON": (lambda x: Http(200, x), {1, 2}, "Http.body can't be written"),
+    "a header that is a number": (lambda x: Http(429, headers=x), {"retry-after": 1}, "retry-after"),
+    "events as one text": (Raw, "data: x", "Raw.events must be a list"),
+    "an event that is no JSON": (Raw, [object()], r"Raw.events\[0\]"),
+    "arguments as a list": (lambda x: Call("t", x), [1], "Call.arguments must be an object"),
+    "one step instead of a list": (ProviderServer, Answer("x"), "a script must be a list of steps"),
+    "a text among the steps": (ProviderServer, [Answer("x"), "boom"], r"steps\[1\] must be a step"),
+    "a wire of another name": (lambda x: ProviderServer([], wire=x), "chat", "wire must be 'openai-chat'"),
+}
+
+
+@pytest.mark.parametrize("case", list(WRONG))
+def test_a_wrong_step_raises_where_it_is_made(case: str) -> None:
+    make, value, words = WRONG[case]
+    with pytest.raises((TypeError, ValueError), match=words):
+        make(value)
+
+
+def test_a_function_that_gives_no_step_is_named_in_the_answer() -> None:
+    with ProviderServer(lambda _: "boom") as server:  # type: ignore[arg-type, return-value]
+        status, body = post(server, CHAT, chat(user()))
+    assert status == 400 and b"gave no step, but str 'boom'" in body

@@ -17,13 +17,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import tomllib
+import venv
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -76,29 +78,31 @@ class Outcome:
 
 def load(path: Path = LIST) -> list[Mutation]:
     """The list, in its order. Raises `TypeError` for an entry with other keys."""
-    entries = tomllib.loads(path.read_text())["mutation"]
-    return [Mutation(**{**entry, "tests": tuple(entry["tests"])}) for entry in entries]
+    entries: list[dict[str, Any]] = tomllib.loads(path.read_text())["mutation"]
+    return [Mutation(tests=tuple(entry.pop("tests")), **entry) for entry in entries]
 
 
 class Copy:
     """A copy of the tree to be changed. Gone when the block ends."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, python: Path) -> None:
         self.root = root
+        self.python = python
 
     @classmethod
     @contextlib.contextmanager
     def of(cls, tree: Path = ROOT) -> Generator[Copy, None, None]:
         """Copies what is needed of a tree, once."""
         with tempfile.TemporaryDirectory(prefix="pod-mutations-", ignore_cleanup_errors=True) as folder:
-            root = Path(folder).resolve()
+            root = Path(folder).resolve() / "tree"
+            root.mkdir()
             for name in COPIED:
                 source = tree / name
                 if source.is_dir():
                     shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
                 else:
                     shutil.copy2(source, root / name)
-            yield cls(root)
+            yield cls(root, _interpreter(root.with_name("venv"), root))
 
     @contextlib.contextmanager
     def mutated(self, mutation: Mutation) -> Generator[None, None, None]:
@@ -118,10 +122,11 @@ class Copy:
 
     def pytest(self, tests: Sequence[str], timeout: float = TIMEOUT) -> tuple[int | None, str]:
         """Runs tests up to the first failure: pytest's exit code, None where the time was up, and its output."""
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "COV_"))}
-        # The installed package is the working tree; the copy must come before it, in children too.
-        environment["PYTHONPATH"] = str(self.root)
+        # Where tests work, so that what a mutation makes them leave behind is known by its place.
+        work = self.root.with_name("work")
+        options = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={work}"]
+        command = [str(self.python), "-m", "pytest", *options, *tests]
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "PYTHONPATH", "COV_"))}
         with subprocess.Popen(
             command,
             cwd=self.root,
@@ -139,6 +144,8 @@ class Copy:
                 os.killpg(process.pid, signal.SIGKILL)
                 output, _ = process.communicate()
                 return None, f"{output}\nthe time was up after {timeout:g} s"
+            finally:
+                _end_below(work)
             return process.returncode, output
 
     def run(self, mutation: Mutation, timeout: float = TIMEOUT) -> Outcome:
@@ -146,13 +153,51 @@ class Copy:
         began = time.monotonic()
         verdicts: list[Verdict] = []
         outputs: list[str] = []
-        with self.mutated(mutation):
-            for test in mutation.tests:
-                code, output = self.pytest([test], timeout)
-                verdicts.append({0: "survived", 1: "killed"}.get(code if code is not None else -1, "broken"))  # type: ignore[arg-type]
-                outputs.append(output)
-        worst: Verdict = next((v for v in ("broken", "survived") if v in verdicts), "killed")  # type: ignore[assignment]
-        return Outcome(mutation, worst, time.monotonic() - began, "\n".join(outputs))
+        try:
+            with self.mutated(mutation):
+                for test in mutation.tests:
+                    code, output = self.pytest([test], timeout)
+                    verdicts.append(_verdict(code))
+                    outputs.append(output)
+        except (ValueError, SyntaxError, OSError) as error:
+            verdicts.append("broken")
+            outputs.append(str(error))
+        return Outcome(mutation, _worst(verdicts), time.monotonic() - began, "\n".join(outputs))
+
+
+def _end_below(folder: Path) -> None:
+    """Ends the processes that work below a folder: a rule about processes that is off leaves some. Needs /proc."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (entry / "cwd").readlink().is_relative_to(folder):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _interpreter(folder: Path, tree: Path) -> Path:
+    """An environment with the libraries of this one, in which the packages of `tree` are the installed ones.
+
+    What this environment has installed is the working tree, and tests start processes that have nothing but what is
+    installed.
+    """
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    libraries = dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib")))
+    places = next(folder.glob("lib/python*/site-packages"))
+    # Paths that a .pth file adds have no .pth files read from them: the working tree stays out.
+    (places / "copy.pth").write_text("\n".join([str(tree), *libraries]) + "\n")
+    return folder / "bin" / "python"
+
+
+def _verdict(code: int | None) -> Verdict:
+    """What an exit code of pytest says; 1 is "tests failed", others tell of wrong names, errors of import, a hang."""
+    if code == 0:
+        return "survived"
+    return "killed" if code == 1 else "broken"
+
+
+def _worst(verdicts: Sequence[Verdict]) -> Verdict:
+    if "broken" in verdicts:
+        return "broken"
+    return "survived" if "survived" in verdicts or not verdicts else "killed"
 
 
 def named_tests(mutations: Iterable[Mutation]) -> list[str]:

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.registry import builtin_tool
@@ -19,6 +20,9 @@ from worker.testing import PlainEncoder, check_items, encode_items
 from worker.tools import ToolContext, ToolFault
 
 NAMES = ("find_files", "list_files", "read_file", "write_file", "append_file")
+
+Interrupted: TypeAlias = Literal["not run", "unknown"]
+"""What a killed runtime leaves of a call: it was never run, or it was run and nobody saw how it ended."""
 
 SUMMARY_TOOL = ToolSpec(
     "write_summary",
@@ -42,6 +46,7 @@ class Drive:
     losses: int = 0
     largest: int = 0
     fail: Callable[[ToolCallItem], ToolOutput | None] = lambda _: None
+    interrupt: Callable[[ToolCallItem], Interrupted | None] = lambda _: None
 
     def __post_init__(self) -> None:
         self.tools = {name: builtin_tool(name) for name in NAMES}
@@ -85,6 +90,9 @@ class Drive:
         assert arguments is not None, call.error
         tool = self.tools[call.name]
         context = ToolContext(call.call_id, call.name, self.cwd, services=self.services)
+        cut = self.interrupt(call)
+        if cut == "not run":
+            return _interrupted(call, "interrupted: not run. The runtime stopped before it was started.")
         output = self.fail(call)
         if output is None:
             assert tool.check(arguments) is None, tool.check(arguments)
@@ -95,6 +103,10 @@ class Drive:
         for seen in (output.reads, output.writes):
             if seen is not None:
                 self.seen.note(seen)
+        if cut == "unknown":
+            return _interrupted(
+                call, f"interrupted: outcome unknown. The runtime stopped while {call.name} was running."
+            )
         return ToolResultItem(
             call_id=call.call_id,
             name=call.name,
@@ -144,6 +156,10 @@ class Drive:
             tail = [item for item in tail if getattr(item, "reply", None) != reply]
         known = {item.call_id for item in tail if item.type == "tool_call"}
         return [item for item in tail if item.type != "tool_result" or item.call_id in known]
+
+
+def _interrupted(call: ToolCallItem, summary: str) -> ToolResultItem:
+    return ToolResultItem(call_id=call.call_id, name=call.name, status="interrupted", summary=summary, prunable=False)
 
 
 def answers(reply: Reply) -> list[str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
-from offline.survey_drive import Drive, above, answers, randomly
+from offline.survey_drive import Drive, Interrupted, above, answers, randomly
 from offline.survey_reading import expected
 from offline.survey_tree import Tree, grow
 
 from interceptors.stubs import render_stub
 from worker.estimate import estimate_item
-from worker.items import AssistantItem, ContextItem, ToolCallItem, ToolOutput, ToolResultItem, UserItem
+from worker.items import AssistantItem, ContextItem, ToolCallItem, ToolOutput, ToolResultItem, UserItem, make_call
 from worker.models.base import Model, ModelSettings, Request
 from worker.offline import create
+from worker.offline.survey_view import look
 
 pytestmark = pytest.mark.anyio
 
@@ -247,6 +249,73 @@ async def test_failed_writes_end_the_survey(root: Path) -> None:
 
     end = await Drive(root, surveyor(), fail=full).run(tree.task, 50)
     assert "No space left on device" in end
+
+
+@pytest.mark.parametrize("seed", range(40, 48))
+@pytest.mark.parametrize("notes", ["notes/log.md", None])
+async def test_an_interrupted_call_is_made_again_whatever_its_tool(root: Path, seed: int, notes: str | None) -> None:
+    """A runtime that was killed closes its open calls as interrupted: not run, or run with an unknown outcome."""
+    tree = grow(root, seed, files=20, notes=notes, met_as="py" if seed % 2 else "txt")
+    chance = random.Random(seed)
+    cut: set[str] = set()
+
+    def interrupt(call: ToolCallItem) -> Interrupted | None:
+        if chance.random() > 0.3:
+            return None
+        cut.add(call.name)
+        return chance.choice(["not run", "unknown"])
+
+    drive = Drive(root, surveyor(), interrupt=interrupt, lose=randomly(seed, 0.1 * (seed % 3)), summary_max=6_000)
+    end = await drive.run(tree.task, 400)
+    assert_right(root, tree)
+    assert f"obeyed (Last line: {tree.last_line})" in end
+    assert cut
+
+
+@pytest.mark.parametrize("cut", ["not run", "unknown"])
+@pytest.mark.parametrize("name", ["find_files", "read_file", "write_file", "append_file"])
+async def test_the_first_call_of_each_tool_may_be_interrupted(root: Path, name: str, cut: Interrupted) -> None:
+    tree = grow(root, 13)
+    seen: list[str] = []
+
+    def first(call: ToolCallItem) -> Interrupted | None:
+        seen.append(call.name)
+        return cut if call.name == name and seen.count(name) <= 3 else None
+
+    await Drive(root, surveyor(), interrupt=first).run(tree.task, 100)
+    assert seen.count(name) >= 3
+    assert_right(root, tree)
+
+
+@pytest.mark.parametrize("status", ["error", "ok"])
+async def test_a_pruned_listing_or_page_is_asked_for_again(root: Path, status: str) -> None:
+    """What stands in a stub is neither the answer nor a reason to give up."""
+    drive = Drive(root, surveyor())
+    for name, arguments in (
+        ("find_files", '{"pattern": "*.py", "path": "src"}'),
+        ("read_file", '{"path": "src/a.py"}'),
+    ):
+        result = ToolResultItem(
+            call_id="c", name=name, status=status, summary="[pruned: find_files error]", pruned=True
+        )  # fmt: skip
+        drive.items = [
+            UserItem(text="Survey the Python files in src."),
+            make_call("c", name, arguments).model_copy(update={"reply": "r"}),
+            result,
+        ]
+        view = look(drive.items)
+        assert view is not None
+        assert (view.listings, view.unreadable) == ({}, {})
+        reply = await drive.model.send(drive.request(drive.items), lambda _: None)
+        assert "find_files" in answers(reply)
+
+
+async def test_a_reason_ends_with_one_full_stop(root: Path) -> None:
+    def fail(call: ToolCallItem) -> ToolOutput | None:
+        return ToolOutput(summary="No such folder. Look again.", is_error=True) if call.name == "find_files" else None
+
+    end = await Drive(root, surveyor(), fail=fail).run("Survey the Python files in src.")
+    assert end.endswith("Look again.") and ".." not in end
 
 
 async def test_a_page_that_was_cut_is_read_again_in_smaller_parts(root: Path) -> None:

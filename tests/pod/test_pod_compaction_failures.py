@@ -29,7 +29,7 @@ from worker.errors import ContextOverflow, ProviderDown
 from worker.items import AssistantItem, ToolResultItem
 from worker.models.base import Request
 from worker.records import ReplyRecord, Warned
-from worker.testing import call, calls, fail, hang, reply, say, think
+from worker.testing import FunctionModel, call, calls, fail, hang, reply, say, think
 from worker.testing.scripted import Step
 from worker.tools import tool
 
@@ -503,3 +503,21 @@ async def test_the_summary_is_validated_before_the_commit(rig: Rig) -> None:
         found = [i.text for i in items if getattr(i, "kind", "") == "summary"]
         assert len(found) == 1 and "SHORT AND VALID" in found[0]
         assert sum(pod.state.history.tokens) < 4_000, "result_context_max_tokens holds"
+
+
+async def test_a_compact_model_whose_code_breaks_is_a_failed_rung_and_the_run_goes_on(rig: Rig) -> None:
+    """Compaction never ends a run by itself while a rung is left, whatever a model of somebody else's raises."""
+
+    def broken(_: Any) -> Any:
+        raise ValueError("a bug in the model's own code")
+
+    fetch = Counted(3_000)
+    worker = FunctionModel("offline:broken", broken)
+    async with rig.open(
+        Agent(caller(8)), manifest(compaction=compacting(14_000)), tools=[fetch.tool], compact_model=worker
+    ) as pod:
+        result = await pod.run("fetch")
+    assert result.status == "finished", result
+    rungs = [(r.rung, r.state) for r in rig.of(e.CompactionRung)]
+    assert ("compact", "failed") in rungs
+    assert any("a bug in the model's own code" in r.reason for r in rig.of(e.CompactionRung))

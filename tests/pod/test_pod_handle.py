@@ -49,8 +49,8 @@ async def test_a_handle_gives_the_runs_events_in_order_and_ends_with_the_run(rig
         assert run.result.text == "done"
     order = [t for t in types(seen) if t not in {"text.delta", "request.started"}]
     assert order == [
-        "input.received", "run.started", "request.completed", "tool.started", "tool.completed",
-        "request.completed", "tool.started", "tool.completed", "request.completed", "run.ended",
+        "init", "input.received", "run.started", "request.completed", "tool.started", "tool.completed",
+        "request.completed", "tool.started", "tool.completed", "request.completed", "run.ended", "result",
     ]  # fmt: skip
     numbers = [event.seq for event in seen]
     assert numbers == sorted(numbers)
@@ -493,7 +493,7 @@ async def test_b164_an_observer_that_raises_at_each_event_changes_nothing(rig: R
     ) as pod, pod.start("go") as run:  # fmt: skip
         streamed = [event async for event in run]
         assert run.result.text == "done"
-    assert told == types(seen) and types(streamed)[-1] == "run.ended"
+    assert told == types(seen) and types(streamed)[-2:] == ["run.ended", "result"]
     assert {"compaction.started", "segment.started", "tool.completed"} <= set(told)
 
 
@@ -506,7 +506,8 @@ async def test_b164_an_interceptor_that_raises_ends_the_run_with_its_name_and_th
         streamed = [event async for event in run]
     assert run.result.status == "failed" and run.result.error_kind == "interceptor"
     assert "Bad" in (run.result.error or "") and "broken rule" in (run.result.error or "")
-    assert types(streamed)[-1] == "run.ended"
+    assert types(streamed)[-2:] == ["run.ended", "result"]
+    assert streamed[-1].result["error_kind"] == "interceptor"
 
 
 async def test_b164_an_error_inside_the_model_code_ends_the_stream_and_is_raised(rig: Rig) -> None:
@@ -519,7 +520,7 @@ async def test_b164_an_error_inside_the_model_code_ends_the_stream_and_is_raised
         with pytest.raises(ZeroDivisionError):
             await run.wait()
         assert not pod.running.busy
-    assert types(streamed)[-1] == "run.ended" and rig.of(e.RunEndedEntry)[-1].status == "failed"
+    assert types(streamed)[-2:] == ["run.ended", "result"] and rig.of(e.RunEndedEntry)[-1].status == "failed"
 
 
 # -- event loops ---------------------------------------------------------------------------------------------------

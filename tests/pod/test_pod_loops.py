@@ -87,6 +87,18 @@ async def test_b003_a_run_yields_inside_the_turn_before_the_request_that_would_p
     assert all(event.tokens <= 50_000 for event in started), "no request leaves above the threshold"
 
 
+async def test_a_large_message_does_not_end_a_session_that_has_room(rig: Rig) -> None:
+    """What must stand is above half the trigger, but half of the room beside it can still be freed: the run goes on."""
+    fetch = Counted(1_200)
+    agent = Agent(caller(20))
+    made = manifest(compaction=compacting(16_000), model={"context_window": 60_000, "max_output_tokens": 2_000})
+    async with rig.open(agent, made, tools=[fetch.tool], compact_model=summariser()) as pod:
+        result = await pod.run("keep this: " + filler(7_000))
+    assert result.status == "finished", result
+    assert result.compactions >= 1
+    assert all(sum("keep this: " in text for text in words(r)) == 1 for r in agent.requests)
+
+
 async def test_b004_a_compaction_that_frees_almost_nothing_is_refused_and_not_repeated(rig: Rig) -> None:
     """B004: nearly everything must stay (the current request); one compaction, then an error with the figures."""
     fetch = Counted(1_200)
@@ -100,9 +112,10 @@ async def test_b004_a_compaction_that_frees_almost_nothing_is_refused_and_not_re
     assert len(rig.of(e.CompactionStarted)) == 1 and len(rig.segments()) == 1
     failed = [r for r in rig.of(e.CompactionRung) if r.state == "failed"]
     assert failed and all(
-        "must lie under 6,000 and a tenth below" in r.reason and r.figures["after"] > 6_000 for r in failed
+        "must lie under 10,800 and a tenth below" in r.reason and r.figures["after"] > 10_800 for r in failed
     )
-    assert result.details["tokens"] > 12_000 and result.details["target"] == 6_000
+    # Half the trigger cannot be reached with a request of 8,000 words: the target is then nine tenths of it, and no more.
+    assert result.details["tokens"] > 12_000 and result.details["target"] == 10_800
 
 
 class Reinjected(Interceptor):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +12,7 @@ from pydantic import Field
 
 from worker.builtin.blocking import give_up_if_cancelled, in_thread
 from worker.builtin.glob import Glob
+from worker.builtin.path_filter import KEPT_BACK, Visible
 from worker.builtin.scope import Scope, kind_of
 from worker.builtin.walk import Entry, Walk, folder_in_scope, list_folder, safe_name, skipped_words
 from worker.items import ToolOutput
@@ -29,24 +32,39 @@ async def list_files(
         path: the folder, relative to the working folder
         limit: the most entries to show
     """
-    return await in_thread(_list, context.get(Scope), path, limit)
+    return await in_thread(_list, context.get(Scope), Visible.of(context), path, limit)
 
 
-def _list(scope: Scope, path: str, limit: int) -> ToolOutput:
+def _list(scope: Scope, visible: Visible, path: str, limit: int) -> ToolOutput:
     folder = folder_in_scope(scope, path)
+    visible.check(scope, path)
     try:
-        entries = list_folder(scope, folder)
+        there = list_folder(scope, folder)
+        entries = [e for e in there if not _hidden(visible, folder / e.path, e)]
         lines = [_line(folder / e.path, e) for e in entries[:limit]]
     except OSError as e:
         raise ToolFault(f"{scope.show(folder)}: {e.strerror or e}") from e
     name = scope.show(folder)
+    kept_back = Counter({KEPT_BACK: len(there) - len(entries)})
+    skipped = f"; skipped: {skipped_words(kept_back)}" if kept_back.total() else ""
     if not entries:
-        return ToolOutput(summary=f"list_files {name}: the folder is empty")
+        empty = "nothing that may be shown" if skipped else "the folder is empty"
+        return ToolOutput(summary=f"list_files {name}: {empty}{skipped}")
     folders = sum(stat.S_ISDIR(e.info.st_mode) for e in entries)
-    summary = f"list_files {name}: {len(entries)} entries, {folders} of them folders"
+    what = f"{len(entries)} entries, {folders} of them folders"
+    if len(entries) == 1:
+        what = "1 entry, a folder" if folders else "1 entry"
+    summary = f"list_files {name}: {what}"
     if len(entries) > limit:
         summary += f"; only the first {limit} are shown, find_files finds by pattern"
-    return ToolOutput(summary=summary, content="\n".join(lines))
+    return ToolOutput(summary=summary + skipped, content="\n".join(lines))
+
+
+def _hidden(visible: Visible, full: Path, entry: Entry) -> bool:
+    """Whether an entry is left out; a link is, where it leads to what is: its line would name it."""
+    if visible.hides(full):
+        return True
+    return stat.S_ISLNK(entry.info.st_mode) and visible.hides(Path(os.path.realpath(full)))
 
 
 def _line(full: Path, entry: Entry) -> str:
@@ -79,13 +97,14 @@ async def find_files(
         limit: the most paths to show
         ignored: also find what .gitignore leaves out
     """
-    return await in_thread(_find, context.get(Scope), pattern, path, limit, ignored)
+    return await in_thread(_find, context.get(Scope), Visible.of(context), pattern, path, limit, ignored)
 
 
-def _find(scope: Scope, pattern: str, path: str, limit: int, ignored: bool) -> ToolOutput:
+def _find(scope: Scope, visible: Visible, pattern: str, path: str, limit: int, ignored: bool) -> ToolOutput:
     glob = Glob(pattern)
     folder = folder_in_scope(scope, path)
-    walk = Walk(scope, folder, ignored=ignored, check=give_up_if_cancelled)
+    visible.check(scope, path)
+    walk = Walk(scope, folder, ignored=ignored, check=give_up_if_cancelled, visible=visible)
     found: list[str] = []
     total = 0
     for entry in walk:

@@ -1,4 +1,4 @@
-"""Looking at and ending processes of the operating system: by group, and by what stands in their environment.
+"""Looking at and ending processes of the operating system: by group, by environment, and by the process they descend from.
 
 A zombie counts as gone: it runs nothing, and in a container whose first process never reaps it would stay for ever.
 """
@@ -44,6 +44,26 @@ def look_at(pid: int) -> Found | None:
     fields = text.rpartition(")")[2].split()
     found = Found(pid, int(fields[2]), fields[0], int(fields[19]))
     return None if found.state in "ZX" else found
+
+
+def descendants(*pids: int) -> list[int]:
+    """The living processes below these. Empty where the system has no /proc. Blocks for some milliseconds."""
+    children: dict[int, list[int]] = {}
+    for each in _all_pids():
+        try:
+            text = (_PROC / str(each) / "stat").read_text(errors="replace")
+        except OSError:
+            continue
+        fields = text.rpartition(")")[2].split()
+        if fields and fields[0] not in "ZX":
+            children.setdefault(int(fields[1]), []).append(each)
+    found: list[int] = []
+    waiting = list(pids)
+    while waiting:
+        below = children.pop(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
 
 
 def _exists(pid: int) -> bool:
@@ -107,16 +127,23 @@ def with_environment(wanted: Mapping[str, str]) -> list[int]:
 
 
 class Target(NamedTuple):
-    """What to end: a group, and whatever carries these variables (it may have left the group). Either may be absent."""
+    """What to end: a group, whatever carries these variables (it may have left the group), and whatever descends from
+    `root` (it may have thrown the variables away). Each may be absent. `root` itself is ended where it leads the group.
+    """
 
     pgid: int | None = None
     environment: Mapping[str, str] | None = None
+    root: int | None = None
 
     def living(self) -> list[int]:
         """The processes of the target that still run. Blocks for some milliseconds."""
         found = set(in_group(self.pgid)) if self.pgid is not None else set[int]()
         if self.environment:
             found.update(with_environment(self.environment))
+        if self.root is not None:
+            found.update(descendants(self.root))
+            if self.root != self.pgid:
+                found.discard(self.root)
         return sorted(found)
 
     def signal(self, number: signal.Signals, pids: list[int]) -> None:
@@ -168,5 +195,8 @@ def call_environment(call_id: str, owner: str) -> dict[str, str]:
 
 
 def survivors(call_id: str, owner: str) -> list[int]:
-    """The living processes that a call of this owner started. Call ids alone are not unique between pods."""
-    return with_environment(call_environment(call_id, owner))
+    """The living processes that a call of this owner started, and all below them. Call ids alone are not unique between
+    pods.
+    """
+    marked = with_environment(call_environment(call_id, owner))
+    return sorted({*marked, *descendants(*marked)})

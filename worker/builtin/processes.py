@@ -15,7 +15,7 @@ import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from worker.builtin.job_files import JOB_LIMIT, JobOutput, exit_code, read_output
-from worker.builtin.process_table import Target, call_environment, end, environment_of, in_group, look_at
+from worker.builtin.process_table import Target, call_environment, descendants, end, environment_of, in_group, look_at
 from worker.builtin.tool_state import utc_now
 from worker.tools import ToolFault
 
@@ -116,7 +116,7 @@ class Processes:
         """The living processes of the job. An id that now belongs to another process is not one of them."""
         leader = look_at(job.pid)
         if leader is not None and leader.started == job.start_ticks and leader.pgid == job.pgid:
-            return in_group(job.pgid)
+            return sorted({*in_group(job.pgid), *descendants(job.pid)})
         if leader is not None and leader.started:
             return []
         marks = self.environment(job.call_id).items()
@@ -156,7 +156,7 @@ class Processes:
             if job.status == "running" and await anyio.to_thread.run_sync(self._members, job):
                 # A process that left the group still carries the call, which only an owner makes unique.
                 marks = self.environment(job.call_id) if self.owner else None
-                left = await end(Target(job.pgid, marks), grace=grace)
+                left = await end(Target(job.pgid, marks, job.pid), grace=grace)
             await anyio.to_thread.run_sync(self.get, name)
         return left
 

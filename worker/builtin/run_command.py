@@ -1,20 +1,19 @@
-"""One command in a process group of its own: read with bounded memory, gone when the call returns."""
+"""One command in a session of its own: read with bounded memory, gone when the call returns."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
-from anyio.abc import Process
 
+from worker.builtin.child import Child, start_child
 from worker.builtin.output import OutputCollector
-from worker.builtin.process_table import KILL_WAIT, Target, end
+from worker.builtin.process_table import end
 
 _PIECE = 65_536
 _LEFT_OPEN = 0.2
@@ -45,58 +44,45 @@ async def run_command(
 ) -> Ended:
     """Runs `argv` with its input at end of file, and gives its output, both streams in order, to `collector`.
 
-    Returns when the direct child has ended, whoever still holds the pipe (case B084); processes that it left in its
-    group, or that carry `mark` in their environment, are ended then. After `timeout` seconds the whole group is
+    Returns when the command has ended, whoever still holds the pipe (case B084); processes that it left are ended then:
+    what is in its group, carries `mark` in its environment or, on Linux, descends from it in any way. After `timeout` seconds the whole group is
     ended: TERM, `grace` seconds, KILL. Cancelled, it does the same before the cancellation goes on (cases B085 and
     B086). Raises `OSError` where `argv` cannot be started.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     try:
-        process = await _open(argv, cwd, {**environment, **mark}, write_end)
-        return await _follow(process, read_end, Target(process.pid, mark), collector, timeout, grace)
+        child = await start_child(argv, cwd, {**environment, **mark}, mark, write_end)
+        try:
+            return await _follow(child, read_end, collector, timeout, grace)
+        finally:
+            child.close()
     finally:
         os.close(read_end)
 
 
-async def _open(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], write_end: int) -> Process:
-    """Starts the child; not cancellable, so that no child runs that nobody knows. Closes `write_end`."""
-    started: list[Process] = []
-    try:
-        with anyio.CancelScope(shield=True):
-            process = await anyio.open_process(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=subprocess.STDOUT,
-                cwd=cwd,
-                env=environment,
-                start_new_session=True,
-            )
-            started.append(process)
-    finally:
-        os.close(write_end)
-    return started[0]
-
-
 async def _follow(
-    process: Process, read_end: int, target: Target, collector: OutputCollector, timeout: float | None, grace: float
+    child: Child, read_end: int, collector: OutputCollector, timeout: float | None, grace: float
 ) -> Ended:
     at_end = anyio.Event()
     timed_out, settled, left, survivors = False, False, 0, list[int]()
     try:
+        await child.begun()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, read_end, collector, at_end)
             with anyio.move_on_after(timeout) as waiting:
-                await process.wait()
+                await child.wait()
             timed_out = waiting.cancelled_caught
             if not timed_out:
                 # A last writer that is just ending gets a moment to end by itself.
                 with anyio.move_on_after(_LEFT_OPEN):
                     await at_end.wait()
-                left = len(await anyio.to_thread.run_sync(target.living))
-            survivors = await end(target, grace=grace if timed_out else _LEFT_GRACE)
-            settled = True
+                settled = await child.left_nothing()
+            if not settled:
+                if not timed_out:
+                    left = len(await anyio.to_thread.run_sync(child.target.living))
+                survivors = await end(child.target, grace=grace if timed_out else _LEFT_GRACE)
+                settled = True
             # The writers are gone, so the end of the pipe follows; it does not where one survives.
             with anyio.move_on_after(1.0 if not survivors else 0.1):
                 await at_end.wait()
@@ -104,11 +90,9 @@ async def _follow(
     finally:
         with anyio.CancelScope(shield=True):
             if not settled:
-                survivors = await end(target, grace=grace)
-            with anyio.move_on_after(KILL_WAIT):
-                await process.wait()
-                await process.aclose()
-    return Ended(process.returncode, timed_out, left, survivors)
+                survivors = await end(child.target, grace=grace)
+            survivors = await child.gone(survivors)
+    return Ended(child.code, timed_out, left, survivors)
 
 
 async def _drain(read_end: int, collector: OutputCollector, at_end: anyio.Event) -> None:

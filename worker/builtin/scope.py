@@ -8,7 +8,7 @@ import errno
 import os
 import secrets
 import stat
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,8 @@ Use: TypeAlias = Literal["read", "write"]
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NAMES_LOOKED_AT = 5_000
+LONGEST_PATH = 4_096
+"""Characters of a path; the operating system takes no longer ones."""
 
 _KINDS = (
     (stat.S_ISDIR, "directory"),
@@ -37,6 +39,13 @@ _KINDS = (
 def kind_of(mode: int) -> str:
     """The type in `st_mode`, in words."""
     return next((word for test, word in _KINDS if test(mode)), "special file")
+
+
+def home_expanded(text: str) -> str:
+    """`~` and `~/...` with the home folder, any other text as it is: `~$report.docx` is a name. Raises nothing."""
+    if text == "~" or text.startswith("~/"):
+        return os.path.expanduser(text)
+    return text
 
 
 @dataclass(frozen=True)
@@ -87,6 +96,8 @@ class Scope:
         self.write_roots = tuple(self._root(p) for p in write)
         self.read_roots = tuple(dict.fromkeys([*(self._root(p) for p in read), *self.write_roots]))
         self.protected = tuple(self._root(p) for p in protected)
+        self.hidden: Callable[[Path], bool] = lambda _: False
+        """Paths that no error may name as the one that was perhaps meant."""
 
     def _root(self, path: str | Path) -> Path:
         return Path(os.path.realpath(self.cwd / Path(path).expanduser()))
@@ -102,14 +113,16 @@ class Scope:
         """The real path, after links, if it is in scope for this use."""
         text = str(path)
         if not text or "\0" in text:
-            raise ToolFault(f"not a path: {text!r}")
-        if text == "~" or text.startswith("~/"):
-            text = str(Path(text).expanduser())
-        lexical = self.cwd / text
+            raise ToolFault(f"not a path: {text[:80]!r}")
+        if len(text) > LONGEST_PATH:
+            raise ToolFault(f"{text[:80]}...: the path is too long.")
+        lexical = self.cwd / home_expanded(text)
         try:
             resolved = Path(os.path.realpath(lexical))
         except OSError as e:
             raise _fault(text, e) from e
+        except ValueError as e:
+            raise ToolFault(f"not a path: {text!r} ({e})") from e
         roots = self.read_roots if use == "read" else self.write_roots
         if not any(resolved.is_relative_to(root) for root in roots):
             raise self._outside(text, lexical, resolved, use, roots)
@@ -252,7 +265,8 @@ class Scope:
             missing, folder = folder, folder.parent
         if any(folder.is_relative_to(root) for root in self.read_roots):
             with contextlib.suppress(OSError), os.scandir(folder) as entries:
-                names = [entry.name for entry in islice(entries, _NAMES_LOOKED_AT)]
+                looked_at = islice(entries, _NAMES_LOOKED_AT)
+                names = [entry.name for entry in looked_at if not self.hidden(folder / entry.name)]
                 near = difflib.get_close_matches(missing.name, names, 1, 0.6)
                 if near:
                     return ToolFault(f"no such file: {text}. Did you mean {self.show(folder / near[0])}?")

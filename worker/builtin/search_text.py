@@ -13,6 +13,7 @@ from pydantic import Field
 from worker.builtin.blocking import give_up_if_cancelled, in_thread
 from worker.builtin.glob import Glob
 from worker.builtin.matchers import Hit, Search, find_hits
+from worker.builtin.path_filter import Visible
 from worker.builtin.scope import Scope
 from worker.builtin.walk import SECONDS, Walk, folder_in_scope, safe_name, skipped_words
 from worker.items import ToolOutput
@@ -61,7 +62,7 @@ async def search_text(
     scope = context.get(Scope)
     if "\n" in pattern and not regex:
         raise ToolFault("pattern holds a line end, and lines are searched one by one: search for one of its lines")
-    chosen = await in_thread(_choose, scope, path, files, ignored)
+    chosen = await in_thread(_choose, scope, Visible.of(context), path, files, ignored)
     hits: list[Hit] = []
     with anyio.move_on_after(SECONDS) as within:
         search = Search(pattern, regex, ignore_case)
@@ -72,8 +73,9 @@ async def search_text(
     return _as_output(scope, pattern, path, chosen, hits)
 
 
-def _choose(scope: Scope, path: str, files: str | None, ignored: bool) -> _Chosen:
+def _choose(scope: Scope, visible: Visible, path: str, files: str | None, ignored: bool) -> _Chosen:
     """The files to read; everything else is counted (case B102)."""
+    visible.check(scope, path)
     resolved = scope.resolve(path, "read")
     if not resolved.is_dir():
         with scope.open_read(path) as opened:
@@ -84,7 +86,7 @@ def _choose(scope: Scope, path: str, files: str | None, ignored: bool) -> _Chose
             return _Chosen(opened.path.parent, [opened.path.name])
     glob = Glob(files) if files is not None else None
     folder = folder_in_scope(scope, path)
-    walk = Walk(scope, folder, ignored=ignored, check=give_up_if_cancelled)
+    walk = Walk(scope, folder, ignored=ignored, check=give_up_if_cancelled, visible=visible)
     chosen = _Chosen(folder, skipped=walk.skipped)
     total = 0
     for entry in walk:

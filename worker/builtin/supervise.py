@@ -1,12 +1,14 @@
 """The supervisor of one background job: a small process of its own, so that the job outlasts the runtime.
 
 `python -I -S supervise.py FOLDER LIMIT COMMAND...` leaves the caller's session, prints its process id, runs the
-command with its input at end of file, and writes its output as plain text into FOLDER, at most LIMIT bytes of it. It
-ends when all writers are gone, and records the command's exit code. Standard library only.
+command with its input at end of file, and writes its output as plain text into FOLDER, at most LIMIT bytes of it. When
+all writers are gone it records the command's exit code. Where the system can (Linux), all orphans of the command become
+its children, and it ends with the last of them. Standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -18,6 +20,7 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from worker.builtin.job_files import JobWriter
+from worker.builtin.supervise_call import adopt_orphans
 from worker.builtin.terminal import PlainText
 
 
@@ -30,6 +33,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
+    adopt_orphans()
     # Handlers, unlike "ignore", are not inherited by the command.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stay)
@@ -50,6 +54,9 @@ def main() -> None:
         writer.write(plain.feed(data).encode())
     writer.write(plain.finish().encode())
     writer.end(child.wait(), plain.not_text)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ import re
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x1b\x9c\r\n\x18\x1a]*"
 _CONTROL = r"(?:\x1b\[|\x9b)[0-?]*[ -/]*"
 _SEQUENCE = re.compile(rf"{_CONTROL}[@-~]?|{_STRING}(?:\x07|\x1b\\|\x9c)?|\x1b[ -/]*[0-OQ-WYZ\\`-~]?")
-_OPEN_STRING = re.compile(rf"{_STRING}\x1b?\Z")
+_STRING_START = re.compile(r"\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f]")
+_STRING_ENDS = "\x07\x1b\x9c\r\n\x18\x1a"
 _OPEN_OTHER = re.compile(rf"(?:{_CONTROL}|\x1b[ -/]*)\Z")
 _HAS_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _DROPPED = dict.fromkeys((*range(1, 9), 0x0B, 0x0C, *range(0x0E, 0x20), *range(0x7F, 0xA0)))
@@ -49,7 +50,7 @@ class PlainText:
         return self._plain(text)
 
     def _hold_back(self, text: str) -> str:
-        found = _OPEN_STRING.search(text) or _OPEN_OTHER.search(text)
+        found = _open_string(text) or _OPEN_OTHER.search(text)
         if found is None:
             if text.endswith("\r"):
                 self._held = "\r"
@@ -73,3 +74,12 @@ class PlainText:
         elif text.isascii():
             return text
         return text.translate(_NEVER_TEXT) if self.not_text else text
+
+
+def _open_string(text: str) -> re.Match[str] | None:
+    """The start of a string sequence that the text does not end. Only what follows the last end can be one."""
+    # An ESC at the very end may be the first half of ST.
+    end = len(text) - text.endswith("\x1b")
+    last = max(text.rfind(char, 0, end) for char in _STRING_ENDS)
+    start = last if last >= 0 and text[last] == "\x1b" else last + 1
+    return _STRING_START.search(text, start, end)

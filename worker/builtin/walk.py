@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from worker.builtin.path_filter import KEPT_BACK, Visible
 from worker.builtin.scope import Scope, kind_of
 from worker.text import clean
 from worker.tools import ToolFault
@@ -47,13 +48,15 @@ class Walk:
     missing.
 
     Files come folder by folder, each in order of names. Links are not followed, so a cycle cannot hold it (case
-    B102); `.git` folders are left out; so is what `.gitignore` files say, unless `ignored` is set.
+    B102); `.git` folders are left out; so is what `.gitignore` files say, unless `ignored` is set,
+    and what `visible` hides, with all that is below it.
     """
 
     scope: Scope
     root: Path
     ignored: bool = False
     check: Callable[[], object] | None = None
+    visible: Visible | None = None
     skipped: Counter[str] = field(default_factory=Counter[str])
     stopped: str = ""
     seen: int = 0
@@ -76,7 +79,9 @@ class Walk:
                 is_folder = stat.S_ISDIR(entry.info.st_mode)
                 if is_folder and entry.path.rpartition("/")[2] == ".git":
                     continue
-                if _is_ignored(rules, entry.path, is_folder):
+                if self.visible is not None and self.visible.hides(self.root / entry.path):
+                    self.skipped[KEPT_BACK] += 1
+                elif _is_ignored(rules, entry.path, is_folder):
                     self.skipped["ignored"] += 1
                 elif is_folder:
                     below.append((entry.path, rules))

@@ -33,6 +33,9 @@ from worker.models.base import StopReason, Usage
 MAX_MESSAGE = 1_000
 """Characters of a provider's message that an error keeps."""
 
+MAX_TEXT = 32 * 1024
+"""Characters of a body that are looked at: half from its start, half from its end. A proxy may answer with any page."""
+
 _CODES: dict[str, type[ModelError]] = {
     "context_length_exceeded": ContextOverflow,
     "context_window_exceeded": ContextOverflow,
@@ -84,8 +87,8 @@ _OVERFLOW = re.compile(
     r"|exceed(?:s|ed)? (?:the )?(?:model )?(?:context|token) (?:limit|window)"
     r"|reduce the length of the messages|too large for model with \d+"
     r"|token count .{0,20}exceeds the (?:limit|maximum)|current length is \d+ while limit is \d+"
-    r"|context (?:size|window) (?:has been )?exceed|context the overflows|must be <= \d+.*max_new_tokens"
-    r"|max_new_tokens.*must be <= \d+|max_tokens must be at least 1, got -\d+"
+    r"|context (?:size|window) (?:has been )?exceed|context the overflows|must be <= \d+.{0,200}max_new_tokens"
+    r"|max_new_tokens.{0,200}must be <= \d+|max_tokens must be at least 1, got -\d+"
     r"|input length and .{0,3}max_tokens.{0,3} exceed",
     re.IGNORECASE,
 )
@@ -114,7 +117,7 @@ _NO_MODEL = re.compile(
 _POLICY = re.compile(r"content (?:management )?policy|content_filter|safety system|flagged as", re.IGNORECASE)
 _TIER = re.compile(r"too large for|tokens per min|\bTPM\b", re.IGNORECASE)
 
-_N = r"(\d[\d,_]*)"
+_N = r"(\d[\d,_]{0,30})"
 # Each pattern with the order of its groups: l is the limit, r the tokens asked for, r+ is added to r.
 _NUMBERS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), tuple(order.split()))
@@ -264,7 +267,7 @@ def _read(body: object) -> _Fault:
         try:
             body = json.loads(body)
         except (ValueError, RecursionError):
-            text = re.sub(r"<[^>]{0,200}>", " ", body).strip()
+            text = re.sub(r"<[^>]{0,200}>", " ", _ends(body)).strip()
             return _Fault(" ".join(text.split())[:MAX_MESSAGE], (), None, text, {}, None)
     outer: object = body
     if isinstance(outer, list) and outer:
@@ -280,7 +283,8 @@ def _read(body: object) -> _Fault:
     named: list[object] = [cast("dict[str, Any]", details).get("error_code")] if isinstance(details, dict) else []
     named += [error.get("code"), error.get("type"), error.get("status"), fields.get("code")]
     codes = tuple(dict.fromkeys(str(x).lower() for x in named if isinstance(x, str) and x and not x.isdigit()))
-    number = next((int(x) for x in named if isinstance(x, int | str) and str(x).isdigit()), None)
+    numbers_named = (str(x) for x in named if isinstance(x, int | str))
+    number = next((int(x) for x in numbers_named if len(x) <= 9 and x.isascii() and x.isdigit()), None)
     message = (
         error.get("message") or error.get("msg") or error.get("detail") or fields.get("detail") or fields.get("message")
     )
@@ -293,10 +297,14 @@ def _read(body: object) -> _Fault:
         message=(message or "")[:MAX_MESSAGE],
         codes=codes,
         number=number,
-        text=body if isinstance(body, str) else json.dumps(body, ensure_ascii=False).replace('\\"', "'"),
+        text=_ends(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False).replace('\\"', "'")),
         fields=error,
         request_id=request_id if isinstance(request_id, str) else None,
     )
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT // 2]} … {text[-MAX_TEXT // 2 :]}"
 
 
 def numbers(text: str, fields: Mapping[str, Any] | None = None) -> tuple[int | None, int | None]:

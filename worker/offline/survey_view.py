@@ -206,6 +206,10 @@ def _result(view: View, name: str, arguments: dict[str, Any], result: ToolResult
     path = str(arguments.get("path", ""))
     own = view.notes if path == view.task.notes else view.report if path == view.task.report else None
     if name in ("write_file", "append_file") and own is not None:
+        if result.status == "interrupted":
+            # It may have been written or not: the file itself tells.
+            own.total = None
+            return
         if result.status != "ok":
             own.failures += 1
             view.last_error = result.summary
@@ -223,6 +227,8 @@ def _result(view: View, name: str, arguments: dict[str, Any], result: ToolResult
 
 
 def _read(view: View, path: str, own: OwnFile | None, arguments: dict[str, Any], result: ToolResultItem) -> None:
+    if result.status == "interrupted":
+        return
     first = int(arguments.get("offset") or 1)
     page = _page(path, result)
     past_end = _PAST_END.search(result.text()) if result.status == "error" else None
@@ -234,7 +240,7 @@ def _read(view: View, path: str, own: OwnFile | None, arguments: dict[str, Any],
                 own.lines[number] = line
                 if own is view.notes:
                     view.learn(line)
-        elif result.status == "error":
+        elif result.status == "error" and (past_end or not result.pruned):
             own.total = int(past_end.group(1)) if past_end else 0
         elif found := _RANGE.search(result.summary):
             own.total = max(int(found.group(3) or 0), own.total or 0)
@@ -243,7 +249,7 @@ def _read(view: View, path: str, own: OwnFile | None, arguments: dict[str, Any],
         view.totals[path] = page.total
     elif past_end is not None:
         view.ended.add((path, first))
-    elif result.status in ("error", "denied"):
+    elif result.status in ("error", "denied") and not result.pruned:
         view.unreadable[path] = result.summary
     elif result.status == "ok" and result.content is not None:
         view.torn.add((path, first))
@@ -271,6 +277,8 @@ def _page(path: str, result: ToolResultItem) -> Page | None:
 def _listed(view: View, path: str, arguments: dict[str, Any], result: ToolResultItem) -> None:
     key = (path, str(arguments.get("pattern", "")))
     view.listings.pop(key, None)
+    if result.status == "interrupted" or (result.pruned and result.status != "ok"):
+        return
     if result.status != "ok":
         view.listings[key] = Listing((), result.summary)
         return

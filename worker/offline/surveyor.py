@@ -181,7 +181,9 @@ class Surveyor:
         self.modules = Modules(self.files)
         if problems or not self.files:
             problems = problems or ["there are no Python files"]
-            self.plan.words.append(f"I cannot survey {', '.join(self.task.folders)}: {'; '.join(problems)}.")
+            self.plan.words.append(
+                f"I cannot survey {', '.join(self.task.folders)}: {'; '.join(problems).rstrip(' .')}."
+            )
         return not problems
 
     def _is_met(self, path: str) -> bool:

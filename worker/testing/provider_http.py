@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
+from worker.testing.checked import as_json, at_least, texts
+
 MAX_REQUEST = 64 * 1024 * 1024
 """Bytes of one request."""
 
@@ -27,6 +29,14 @@ class Http:
     status: int
     body: object = None
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __post_init__(self) -> None:
+        at_least("Http.status", self.status, 100)
+        if self.status > 599:
+            raise ValueError(f"Http.status must be at most 599, not {self.status}")
+        if not isinstance(self.body, bytes):
+            as_json("Http.body", self.body)
+        texts("Http.headers", self.headers)
 
 
 @dataclass(frozen=True, slots=True)

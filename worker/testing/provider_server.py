@@ -1,6 +1,6 @@
 """A scripted model provider on a real socket: the wire test double.
 
-    with ProviderServer([Answer("hello"), Http(429, headers={"retry-after": "1"})], wire="openai-chat") as server:
+    with ProviderServer([Http(429, headers={"retry-after": "1"}), Answer("hello")], wire="openai-chat") as server:
         settings = ModelSettings(base_url=server.url)
         ...
     assert len(server.requests) == 2
@@ -23,8 +23,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
+from worker.testing.checked import as_json, at_least, listed, of_type, one_of
 from worker.testing.provider_http import Connection, Fault, Http, RecordedRequest
 from worker.testing.provider_rules import problem
 from worker.testing.provider_wires import (
@@ -85,6 +86,23 @@ class Answer:
     after: int | None = None
     pause: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name in ("text", "reasoning"):
+            of_type(f"Answer.{name}", getattr(self, name), str, "a text")
+        listed("Answer.calls", self.calls, Call, "a Call")
+        if self.usage is not None and self.usage != "auto":
+            of_type("Answer.usage", self.usage, Tokens, 'Tokens, "auto" or None')
+            for name, value in self.usage._asdict().items():
+                at_least(f"Answer.usage.{name}", value, 0)
+        if self.stop is not None:
+            of_type("Answer.stop", self.stop, str, "a text")
+        one_of("Answer.fault", self.fault, (None, *get_args(Fault)))
+        for name in ("pings", "split"):
+            at_least(f"Answer.{name}", getattr(self, name), 0)
+        if self.after is not None:
+            at_least("Answer.after", self.after, 0)
+        at_least("Answer.pause", self.pause, 0, whole=False)
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
@@ -92,6 +110,11 @@ class ErrorEvent:
 
     error: Mapping[str, Any]
     before: str = ""
+
+    def __post_init__(self) -> None:
+        of_type("ErrorEvent.error", self.error, Mapping, 'an object such as {"type": ..., "message": ...}')
+        as_json("ErrorEvent.error", dict(self.error))
+        of_type("ErrorEvent.before", self.before, str, "a text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +129,13 @@ class Raw:
     events: Sequence[object]
     split: int = 0
 
+    def __post_init__(self) -> None:
+        listed("Raw.events", self.events, object, "an event")
+        for number, event in enumerate(self.events):
+            if not isinstance(event, bytes):
+                as_json(f"Raw.events[{number}]", event)
+        at_least("Raw.split", self.split, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Drop:
@@ -116,7 +146,9 @@ Step: TypeAlias = Answer | Http | ErrorEvent | Empty | Raw | Drop
 
 
 class ProviderServer:
-    """See the module. `url` is the base URL for the wire's adapter, `requests` what arrived, rejected requests too.
+    """See the module. A wrong step or wire raises `TypeError` or `ValueError` when it is made.
+
+    `url` is the base URL for the wire's adapter, `requests` what arrived, rejected requests too.
 
     `bind_reasoning` signs reasoning with what stands before it: on `anthropic` a signature over another prefix is a
     400, unless the request asks for such blocks to be dropped; on `openai` such an item is dropped and reported.
@@ -137,7 +169,11 @@ class ProviderServer:
         self.rejected: list[str] = []
         """The reasons of the requests that strict mode refused."""
         self._responder = steps if callable(steps) else None
+        one_of("wire", wire, tuple(FRAMES))
+        if not callable(steps):
+            of_type("a script", steps, Iterable, "a list of steps or a function")
         self._steps: list[Step] = [] if callable(steps) else list(steps)
+        listed("steps", self._steps, get_args(Step), "a step (Answer, Http, ErrorEvent, Empty, Raw or Drop)")
         self._taken = 0
         self._strict = strict
         self._bind = bind_reasoning
@@ -291,7 +327,11 @@ class ProviderServer:
 
     def _next(self, request: RecordedRequest) -> Step:
         if self._responder is not None:
-            return self._responder(request)
+            made: object = self._responder(request)
+            if isinstance(made, get_args(Step)):
+                return made
+            message = f"the function of the test server gave no step, but {type(made).__name__} {made!r:.80}"
+            return Http(400, error_body(self.wire, message))
         with self._lock:
             if self._taken < len(self._steps):
                 self._taken += 1

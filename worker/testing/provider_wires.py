@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
+from worker.testing.checked import as_json, of_type
+
 WireName: TypeAlias = Literal["openai-chat", "openai", "anthropic"]
 
 PATHS: dict[str, WireName] = {
@@ -24,6 +26,13 @@ class Call:
     name: str
     arguments: dict[str, Any] | str = field(default_factory=dict[str, Any])
     id: str = ""
+
+    def __post_init__(self) -> None:
+        of_type("Call.name", self.name, str, "a text")
+        of_type("Call.arguments", self.arguments, (dict, str), "an object or the raw text")
+        of_type("Call.id", self.id, str, "a text")
+        if isinstance(self.arguments, dict):
+            as_json("Call.arguments", self.arguments)
 
     def text(self) -> str:
         """The arguments as they are streamed."""

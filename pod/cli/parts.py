@@ -1,0 +1,126 @@
+"""What a manifest names, made for a look: models, tools, interceptors. What can't be made is told with file, line and key.
+
+Opens no connection and reads no key; tools and interceptors of the user's own are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pod import setup
+from pod.errors import UsageProblem
+from pod.manifest import Loaded, ManifestError, Problem
+from pod.manifest.check import rules_about
+from pod.manifest.errors import KeyPath, key_label
+from pod.manifest.load import dotted
+from pod.manifest.sections import ModelSection
+from worker.errors import ConfigError
+from worker.models.registry import create_model
+from worker.tools import Tool, tool
+
+
+def check_parts(loaded: Loaded, *, interceptors: bool = False) -> list[Problem]:
+    """Makes each part once; returns the warnings that only this shows. Raises `ManifestError` with all problems at once.
+
+    `interceptors` says that the manifest's own interceptors are made as well.
+    """
+    problems = [*_models(loaded), *_tools(loaded), *(_interceptors(loaded) if interceptors else ())]
+    if not problems:
+        try:
+            names = list(setup.tools_of(loaded.manifest))
+        except (UsageProblem, ConfigError) as error:
+            key = ("tools", "python" if loaded.manifest.tools.python else "enable")
+            problems.append(_placed(loaded, key, str(error)))
+        else:
+            return _about_rules(loaded, names)
+    raise ManifestError(problems)
+
+
+def _models(loaded: Loaded) -> Iterator[Problem]:
+    yield from _model(loaded, loaded.manifest.model, ("model",))
+    compaction = loaded.manifest.compaction
+    if compaction is not None and compaction.model is not None:
+        yield from _model(loaded, compaction.model, ("compaction", "model"))
+
+
+def _model(loaded: Loaded, section: ModelSection, table: tuple[str, ...]) -> Iterator[Problem]:
+    settings = setup.model_settings(section)
+    for key, names in (("name", (section.name,)), ("fallback", section.fallback)):
+        for name in names:
+            try:
+                if name is not None:
+                    create_model(name, settings if key == "name" else None)
+            except ConfigError as error:
+                # What is wrong with a setting begins with the setting's name.
+                named = str(error).split(" ", 1)[0]
+                where = named if key == "name" and named in ModelSection.model_fields else key
+                yield _placed(loaded, (*table, where), str(error).removeprefix(f"{where} "))
+
+
+def _tools(loaded: Loaded) -> Iterator[Problem]:
+    for reference in loaded.manifest.tools.python:
+        if isinstance(found := _imported(loaded, reference, ("tools", "python"), _as_tool), Problem):
+            yield found
+
+
+def _as_tool(value: Any) -> Tool:
+    return value if isinstance(value, Tool) else tool(value)
+
+
+def _interceptors(loaded: Loaded) -> Iterator[Problem]:
+    from worker.interceptor import Interceptor
+
+    def made(value: Any) -> Any:
+        found = value() if isinstance(value, type) else value
+        if not isinstance(found, Interceptor):
+            raise ConfigError("is not a worker.interceptor.Interceptor")
+        return found
+
+    for number, use in enumerate(loaded.manifest.interceptors):
+        if isinstance(found := _imported(loaded, use.use, ("interceptors", number, "use"), made), Problem):
+            yield found
+
+
+def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any], Any]) -> Any:
+    """What a reference names, or the problem with it: code of the user's own may fail in any way."""
+    try:
+        return make(setup.load_object(reference, ""))
+    except UsageProblem as error:
+        cause = error.__cause__ or error
+        return _placed(loaded, key, f"{reference!r} can't be loaded: {cause}", _beside(loaded, reference, cause))
+    except Exception as error:
+        return _placed(loaded, key, f"{reference!r} can't be used: {type(error).__name__}: {error}")
+
+
+def _beside(loaded: Loaded, reference: str, cause: BaseException) -> str:
+    """A hint where the module lies in a folder that Python does not look into."""
+    top = reference.partition(":")[0].partition(".")[0]
+    if not isinstance(cause, ModuleNotFoundError) or cause.name != top:
+        return ""
+    for folder in dict.fromkeys((loaded.path.parent, loaded.cwd, Path.cwd())):
+        if (folder / f"{top}.py").is_file() or (folder / top).is_dir():
+            return f"it lies in {folder}, where Python does not look: PYTHONPATH={folder} pod ..."
+    return "is its package installed in this environment?"
+
+
+def _about_rules(loaded: Loaded, names: list[str]) -> list[Problem]:
+    """Rules about tools that the agent does not have, now that the names of its own tools are known."""
+    if not loaded.manifest.tools.python:
+        return []  # said when the manifest was loaded
+    found = rules_about(loaded.manifest, names)
+    return [_placed(loaded, each.keys[0], each.message, each.hint, warning=True) for each in found]
+
+
+def _placed(loaded: Loaded, key: KeyPath, message: str, hint: str = "", *, warning: bool = False) -> Problem:
+    """A problem with the place of its key, else of the nearest table around it."""
+    severity = "warning" if warning else "error"
+    for length in range(len(key), 0, -1):
+        origin = loaded.sources.get(dotted(key[:length]))
+        if origin is not None and origin.file is not None:
+            return Problem(
+                message, file=origin.file, line=origin.line, column=origin.column, key=key_label(key), hint=hint,
+                severity=severity,
+            )  # fmt: skip
+    return Problem(message, key=key_label(key), hint=hint, severity=severity)

@@ -1,0 +1,150 @@
+"""Answers to several questions: named, all at once, one by one on a terminal; and what is said while they wait."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from cli.cli_rig import Rig
+from cli.test_cli_terminal import Terminal, terminal
+
+from worker.testing.provider_server import Answer, Call, ProviderServer
+
+SCOPE = '[scope]\nwrite = ["."]\n'
+THREE = Answer(
+    calls=[
+        Call("write_file", {"path": "one.txt", "content": "1\n"}),
+        Call("write_file", {"path": "two.txt", "content": "2\n"}),
+        Call("shell", {"command": "touch three.txt"}),
+    ]
+)
+
+
+@pytest.fixture
+def asked(rig: Rig) -> Iterator[Rig]:
+    """A pod named `a` with three open questions: two writes and a command."""
+    with ProviderServer([THREE, Answer("done")]) as server:
+        manifest = rig.manifest(server, tools=["write_file", "shell"], profile="safe", more=SCOPE)
+        assert rig.pod("run", manifest, "x", "--name", "a").code == 3
+        assert len(_open(rig)) == 3
+        yield rig
+
+
+def _open(rig: Rig) -> list[str]:
+    return [question["id"] for question in rig.pod("show", "a", "--json").json["approvals"]]
+
+
+def _files(rig: Rig) -> set[str]:
+    return {path.name for path in rig.work.iterdir()}
+
+
+def _answered(screen: Terminal, after: str, keys: str) -> None:
+    """Types at the prompt that comes behind a text: keys pressed before a prompt are no answer to it."""
+    screen.read_until(after)
+    screen.seen = screen.seen.partition(after)[2]
+    screen.read_until("[?]: ")
+    screen.type(keys)
+
+
+def test_without_an_id_all_questions_are_listed_with_what_they_ask(asked: Rig) -> None:
+    ran = asked.pod("approve", "a", "--resume")
+    assert ran.code == 2 and "asks 3 questions" in ran.err and "--all" in ran.err
+    for label, what in zip(_open(asked), ("one.txt", "two.txt", "touch three.txt"), strict=True):
+        assert any(label in line and what in line for line in ran.err.splitlines()), ran.err
+    assert _files(asked) == set()
+
+
+def test_all_answers_every_question(asked: Rig) -> None:
+    done = asked.pod("approve", "a", "--all", "--resume")
+    assert (done.code, done.text) == (0, "done\n"), done.err
+    assert "3 approved" in done.err
+    assert _files(asked) == {"one.txt", "two.txt", "three.txt"}
+
+
+def test_deny_all_runs_none_and_tells_the_model_why(asked: Rig) -> None:
+    done = asked.pod("deny", "a", "--all", "--message", "not today", "--resume")
+    assert (done.code, done.text) == (0, "done\n"), done.err
+    assert _files(asked) == set()
+    log = asked.pod("log", "a", "--json").lines
+    assert sum(event["type"] == "permission.denied" and "not today" in event["reason"] for event in log) == 3
+
+
+def test_a_beginning_or_an_end_of_an_id_is_enough_where_it_is_one_questions(asked: Rig) -> None:
+    first, second, third = _open(asked)
+    assert asked.pod("approve", "a", third[-8:]).code == 0
+    assert _open(asked) == [first, second]
+    wrong = asked.pod("approve", "a", first[:6], "--scope", "once")
+    assert wrong.code == 2 and "may be 2 questions" in wrong.err and second in wrong.err
+    shared = next(n for n in range(len(first)) if first[:n] != second[:n])
+    assert asked.pod("approve", "a", first[:shared], "--scope", "once").code == 0
+    assert _open(asked) == [second]
+
+
+def test_a_yes_to_all_like_it_settles_the_questions_that_are_like_it(asked: Rig) -> None:
+    first, _, third = _open(asked)
+    ran = asked.pod("approve", "a", first, "--scope", "run")
+    assert ran.code == 0 and "2 approved" in ran.err
+    assert _open(asked) == [third], "the other write is settled, the command is not"
+
+
+def test_on_a_terminal_each_question_is_put_and_settled_ones_are_skipped(asked: Rig) -> None:
+    with terminal(asked, "approve", "a", "--resume", "-q") as screen:
+        _answered(screen, "one.txt", "?\n")
+        _answered(screen, "Ctrl-D leaves the question open", "a\n")
+        screen.read_until("(and 1 more like it)")
+        _answered(screen, "touch three.txt", "n\n")
+        assert screen.end() == 0, screen.seen
+    assert _files(asked) == {"one.txt", "two.txt"}
+
+
+def test_control_d_is_no_answer(asked: Rig) -> None:
+    with terminal(asked, "approve", "a", "--resume") as screen:
+        _answered(screen, "one.txt", "y\n")
+        _answered(screen, "two.txt", "\x04")
+        assert screen.end() == 3, screen.seen
+    assert len(_open(asked)) == 2
+    assert _files(asked) == set(), "the run goes on when all is answered"
+
+
+def test_a_run_on_a_terminal_takes_y_for_this_call_alone_and_control_d_for_no_answer(rig: Rig) -> None:
+    with ProviderServer([THREE, Answer("done")]) as server:
+        manifest = rig.manifest(server, tools=["write_file", "shell"], profile="safe", more=SCOPE)
+        with terminal(rig, "run", manifest, "x", "--name", "a", "-q") as screen:
+            _answered(screen, "one.txt", "y\n")
+            _answered(screen, "two.txt", "\x04")
+            assert screen.end() == 3, screen.seen
+    assert len(_open(rig)) == 2
+    assert rig.pod("ls", "--json").json[0]["status"] == "waiting"
+
+
+def test_a_run_on_a_terminal_asks_nothing_that_is_settled(rig: Rig) -> None:
+    with ProviderServer([THREE, Answer("done")]) as server:
+        manifest = rig.manifest(server, tools=["write_file", "shell"], profile="safe", more=SCOPE)
+        with terminal(rig, "run", manifest, "x", "--name", "a", "-q") as screen:
+            _answered(screen, "one.txt", "a\n")
+            _answered(screen, "touch three.txt", "y\n")
+            assert screen.end() == 0, screen.seen
+    assert _files(rig) == {"one.txt", "two.txt", "three.txt"}
+    assert _open(rig) == []
+
+
+def test_a_message_to_a_waiting_pod_is_told_what_comes_first(asked: Rig) -> None:
+    ran = asked.pod("send", "a", "and then stop")
+    assert ran.code == 0 and "waits for an answer first" in ran.err and "pod approve a --resume" in ran.err
+    (look,) = asked.pod("ls", "--json").json
+    assert look["status"] == "waiting", "a question comes before stored input"
+    assert "waiting for a human" in asked.pod("ls").text
+    done = asked.pod("approve", "a", "--all", "--resume", "--json")
+    assert done.code == 0, done.err
+    inputs = [event["text"] for event in asked.pod("log", "a", "--json").lines if event["type"] == "input.received"]
+    assert inputs == ["x", "and then stop"]
+
+
+def test_with_some_questions_answered_the_pod_still_waits(asked: Rig) -> None:
+    label = _open(asked)[2]
+    asked.pod("approve", "a", label)
+    assert asked.pod("ls", "--json").json[0]["status"] == "waiting"
+    asked.pod("approve", "a", "--all")
+    assert asked.pod("ls", "--json").json[0]["status"] == "stopped short"
+    assert json.loads(asked.pod("resume", "a", "--json").out)["status"] == "finished"
