@@ -22,11 +22,11 @@ from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScop
 from interceptors.commands import readings, split
 from interceptors.preview import write_diff
 from worker.builtin.path_filter import PathFilter
-from worker.builtin.scope import home_expanded
+from worker.builtin.scope import LONGEST_PATH, home_expanded
 from worker.ids import uuid7
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.records import Record, ToolResult
-from worker.text import decode, sha256
+from worker.text import clean, decode, sha256
 from worker.tools import Effect, ToolFault
 
 __all__ = [
@@ -93,6 +93,8 @@ class Reach:
 
     def resolve(self, path: str | Path, use: Literal["read", "write"] = "read") -> Path:
         """The real path, after links. Raises `ToolFault` where the predicate says no."""
+        if len(str(path)) > LONGEST_PATH:
+            raise ToolFault(f"{str(path)[:80]}...: the path is too long")
         try:
             real = Path(os.path.realpath(self.cwd / home_expanded(str(path))))
         except (OSError, ValueError) as e:
@@ -211,7 +213,7 @@ def _by_profile(facts: CallFacts, profile: Profile, writes_granted: bool) -> Ver
 
 def canonical(arguments: dict[str, Any]) -> str:
     """Arguments as JSON text that does not depend on the order of keys."""
-    return json.dumps(arguments, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    return clean(json.dumps(arguments, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str))
 
 
 def facts_of(ctx: CallContext, scope: PathScope | None) -> CallFacts:

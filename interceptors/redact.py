@@ -1,4 +1,7 @@
-"""Redaction: values of secret environment variables never reach the log or a provider through a tool's output."""
+"""Redaction: values of secret environment variables never reach the log or a provider through a tool's output.
+
+Nothing else is masked: not the model's text, not the arguments of its calls, not what the user says.
+"""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def _stands(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: in
     """How the pod stands by its newest telling entry, since when, and when input came that nothing has taken up."""
     compacting = queued = ""
     taken: set[str] = set()
-    answered: set[str] = set()
+    answers: dict[str, dict[str, Any]] = {}
     for line in reversed(lines):
         match line.kind:
             case "withdrawn" | "admitted":
@@ -165,11 +165,12 @@ def _stands(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: in
             case "run_ended":
                 return _ended(_body(line).get("status")), line.at, queued or (line.at if waiting else "")
             case "approval_answered":
-                answered.add(str(_body(line).get("id")))
+                body = _body(line)
+                answers[str(body.get("id"))] = body
             case "yielded":
                 body = _body(line)
                 asked = set(cast("dict[str, Any]", body.get("detail") or {}).get("approvals", ()))
-                if body.get("reason") == "approval" and not (asked and asked <= answered):
+                if body.get("reason") == "approval" and (not asked or _unanswered(lines, asked, answers)):
                     return "waiting", line.at, queued
                 return _open(busy), line.at, queued
             case "run_started":
@@ -182,6 +183,20 @@ def _stands(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: in
             case _:
                 pass
     return _open(busy), lines[-1].at if lines else "", queued
+
+
+def _unanswered(lines: list[Line], asked: set[str], answers: dict[str, dict[str, Any]]) -> set[str]:
+    """The questions that are open: a yes for all writes of the run answers the others of its kind."""
+    left = asked - answers.keys()
+    if not left:
+        return left
+    bodies = (_body(line) for line in lines if line.kind == "approval_asked")
+    scopes = {str(body.get("id")): body.get("scope", "once") for body in bodies}
+    granted = any(
+        answer.get("approved") and scopes.get(label) == "run" and (answer.get("scope") or "run") == "run"
+        for label, answer in answers.items()
+    )
+    return {label for label in left if not (granted and scopes.get(label) == "run")}
 
 
 def _body(line: Line) -> dict[str, Any]:

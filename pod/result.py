@@ -44,7 +44,8 @@ class RunFailed(PodError):
 class RunResult(BaseModel):
     """A run's end. `text` is None unless it finished; `partial` is what a failed run had said.
 
-    `resumable` says whether `resume` has something to go on with. Tokens and US dollars of this run; `session_cost_usd` of the whole session, compact workers included. `duration_s` is wall time from the
+    `resumable` says whether `resume` has something to go on with. Tokens and US dollars of this run; `session_cost_usd`
+    of the whole session, compact workers included. `duration_s` is wall time from the
     run's start, through restarts.
     """
 

@@ -18,7 +18,7 @@ from pod.context.compacting import Compactor
 from pod.context.policy import GROWTH, Trigger
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
-from pod.instructions import Instructions, collect
+from pod.instructions import Instructions, Note, collect
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.lines import Line
@@ -76,6 +76,7 @@ class Running:
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
+    _noted: tuple[Note, ...] = ()
     watch: inbox.Watch = field(init=False)
     worker: Worker = field(init=False)
     compactor: Compactor = field(init=False)
@@ -219,7 +220,8 @@ class Running:
             if command.id not in session.state.inbox:
                 self._take(command)
             taken.append(path)
-        await session.sync()
+        if found:
+            await session.sync()
         for path in taken:
             session.folder.files.unlink(path)
         if await anyio.to_thread.run_sync(inbox.left_over, session.folder):
@@ -312,6 +314,9 @@ class Running:
             await self._between_runs()
             self.instructions = await anyio.to_thread.run_sync(collect, self.cwd, self.manifest.worker.instructions)
             session.put(e.RunStarted(run=uuid7(), instructions=self.instructions.hashes))
+            for note in self.instructions.notes if self.instructions.notes != self._noted else ():
+                session.put(note.warning())
+            self._noted = self.instructions.notes
             for interceptor in self.chain:
                 interceptor.begin_run()
             await self._instructions_changed()

@@ -13,6 +13,7 @@ import anyio
 
 from worker import interceptor as ic
 from worker.cancelling import really_cancelled
+from worker.errors import told
 from worker.history import History, OpenCall
 from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
@@ -106,8 +107,10 @@ class Caller:
         arguments = call.parsed or {}
         try:
             complaint = tool.check(arguments)
-        except Exception as e:
-            complaint = f"the arguments of {tool.name} could not be checked: {type(e).__name__}: {e}"
+        except BaseException as e:
+            if _holds(e, KeyboardInterrupt):
+                raise
+            complaint = f"the arguments of {tool.name} could not be checked: {type(e).__name__}: {told(e)}"
         if complaint:
             return self._error(call, complaint, tool)
         context = ic.CallContext(call, tool, arguments, self.history, self.tag)
@@ -198,13 +201,14 @@ class Caller:
     async def _output(self, ready: Ready) -> ToolOutput:
         tool, call = ready.tool, ready.call
         context = ToolContext(call.call_id, tool.name, self.cwd, self.deps, self.services)
+        task = anyio.get_current_task().id
         try:
             with anyio.move_on_after(tool.timeout) as scope:
                 return await tool.run(dict(ready.arguments), context)
-        except (Exception, SystemExit) as e:
+        except Exception as e:
             return self._failure(tool, e)
-        except anyio.get_cancelled_exc_class() as e:
-            if really_cancelled():
+        except BaseException as e:
+            if _is_not_the_tools(e, task):
                 raise
             return self._failure(tool, e)
         assert scope.cancelled_caught
@@ -212,7 +216,7 @@ class Caller:
 
     def _failure(self, tool: Tool, error: BaseException) -> ToolOutput:
         error = _alone(error)
-        text, kind = str(error).strip(), type(error).__name__
+        text, kind = told(error), type(error).__name__
         if isinstance(error, ToolFault):
             return ToolOutput.from_text(text or f"{tool.name} failed", is_error=True)
         return ToolOutput.from_text(": ".join(x for x in (f"{tool.name} failed", kind, text) if x), is_error=True)
@@ -248,10 +252,36 @@ class Caller:
         return f"there is no tool named {name!r}.{hint} Available: {', '.join(sorted(self.tools)) or 'none'}"
 
 
+def _is_not_the_tools(error: BaseException, task: int) -> bool:
+    """Whether a tool only passes the error on: the user's interrupt, a real cancellation, the end of the event loop."""
+    if _holds(error, KeyboardInterrupt):
+        return True
+    if isinstance(error, GeneratorExit):
+        return not _is_current(task)
+    return _holds(error, anyio.get_cancelled_exc_class()) and really_cancelled()
+
+
+def _holds(error: BaseException, kind: type[BaseException]) -> bool:
+    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ()) if _is_group(error) else ()
+    return isinstance(error, kind) or any(_holds(each, kind) for each in inside)
+
+
+def _is_group(error: BaseException) -> bool:
+    return issubclass(type(error), BaseExceptionGroup)
+
+
+def _is_current(task: int) -> bool:
+    """Whether this runs in the task: a coroutine that is thrown away is closed from outside of any."""
+    try:
+        return anyio.get_current_task().id == task
+    except RuntimeError:
+        return False
+
+
 def _alone(error: BaseException) -> BaseException:
     """The one error inside a task group's, where it is one: a group's own text says nothing."""
     inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-    return _alone(inside[0]) if issubclass(type(error), BaseExceptionGroup) and len(inside) == 1 else error
+    return _alone(inside[0]) if _is_group(error) and len(inside) == 1 else error
 
 
 def _groups(ready: Sequence[Ready]) -> list[list[Ready]]:

@@ -151,3 +151,13 @@ class Refused(ModelError):
     def __init__(self, message: str, *, partial: str = "", **rest: object) -> None:
         super().__init__(message, **rest)  # type: ignore[arg-type]  # the keywords of ModelError, passed through
         self.partial = partial
+
+
+def told(error: BaseException) -> str:
+    """What an error says. A foreign error's own text may itself raise; then this says so."""
+    try:
+        return str(error).strip()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as e:
+        return f"(its text can't be read: {type(e).__name__})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from worker.budget import Budget
-from worker.errors import ModelError
+from worker.errors import ModelError, told
 from worker.history import History
 from worker.items import ContextItem, Item, OrderItem, ToolCallItem, ToolOutput, ToolResultItem
 from worker.models.base import Capabilities, Reply
@@ -200,7 +200,7 @@ class Interceptor:
 def failure(interceptor: Interceptor, error: Exception, while_handling: str = "") -> Failed:
     """The end of a run in which an interceptor raised (case B164)."""
     name = interceptor.name
-    message = ": ".join(part for part in (f"interceptor {name}", type(error).__name__, str(error).strip()) if part)
+    message = ": ".join(part for part in (f"interceptor {name}", type(error).__name__, told(error)) if part)
     if while_handling:
         message = f"{message} (while handling {while_handling})"
     return Failed("interceptor", message, details={"interceptor": name})

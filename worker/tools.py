@@ -186,10 +186,18 @@ def _build(
             values[key] = context if kind == "context" else context.deps
         if is_async:
             return function(**values)
-        return anyio.to_thread.run_sync(partial(function, **values), abandon_on_cancel=True)
+        return anyio.to_thread.run_sync(partial(_called, function, values), abandon_on_cancel=True)
 
     text = description or "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
     return Tool(name=label, description=text, parameters=_schema(model), call=call, validate=validate, **policy)
+
+
+def _called(function: Callable[..., Any], values: dict[str, Any]) -> Any:
+    try:
+        return function(**values)
+    except GeneratorExit as e:
+        # Handed over by an event loop, it would close the coroutines that wait for the thread.
+        raise RuntimeError("GeneratorExit") from e
 
 
 def _schema(model: type[BaseModel]) -> dict[str, Any]:

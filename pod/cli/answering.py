@@ -160,6 +160,8 @@ def _put(folder: PodFolder, answers: list[Answer], asked: Mapping[str, Any]) -> 
     try:
         with opened(folder) as session:
             for given in answers:
+                if given.id not in session.state.approvals:
+                    continue  # an answer before it settled it
                 scope = (given.scope or asked[given.id].scope) if given.approved else None
                 answer(session, given.id, approved=given.approved, by=by, scope=scope, message=given.message)
     except PodBusy:

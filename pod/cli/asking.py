@@ -58,19 +58,19 @@ async def ask(pod: Pod, stopping: Stopping) -> bool:
             elif choice == "no":
                 await pod.deny(asked.id, by="terminal")
             else:
+                settled = like(asked, pod.approvals) if choice == "run" else []
                 await pod.approve(asked.id, scope=choice, by="terminal")
-                if choice == "run":
-                    await _settle(pod, asked)
+                await _settle(pod, settled)
         return True
     finally:
         stopping.end = None
 
 
-async def _settle(pod: Pod, asked: Any) -> None:
+async def _settle(pod: Pod, settled: list[Any]) -> None:
     """Questions that the answer to another one settles are not asked again."""
-    settled = like(asked, pod.approvals)
     for other in settled:
-        await pod.approve(other.id, scope="once", by="terminal")
+        if other.id in {asked.id for asked in pod.approvals}:
+            await pod.approve(other.id, scope="once", by="terminal")
     tell_settled(len(settled))
 
 
@@ -140,7 +140,7 @@ async def _answer(pod: Pod, asked: Any, ended: anyio.Event) -> Choice | Literal[
 
 async def _line(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
     """A line from the terminal, waited for in small steps; empty where the question was answered elsewhere."""
-    typed = b""
+    typed, over = b"", False
     fd = sys.stdin.fileno()
     while not ended.is_set():
         with anyio.move_on_after(LISTEN):
@@ -153,10 +153,11 @@ async def _line(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
                 group.start_soon(leave)
                 await anyio.wait_readable(fd)
                 data = os.read(fd, 4096)
-                if not data:
-                    return None
+                over = not data  # Ctrl-D: a return from here would wait for the group, and be lost
                 typed += data
                 group.cancel_scope.cancel()
+        if over:
+            return None
         if b"\n" in typed:
             return typed.partition(b"\n")[0].decode(errors="replace")
         await pod.running.drain()

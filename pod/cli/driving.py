@@ -149,6 +149,7 @@ class _Driving:
         """The limit on wall time is looked at between requests; one that hangs is ended here."""
         await anyio.sleep(max(self._ends - anyio.current_time(), 0) + LATE)
         self.late = True
+        self.pod.running.sender_waits = False  # a limit takes no message back: the run goes on with it
         self.pod.running.stopped_by = f"--timeout {timeout:g}"
         await run.interrupt("now")
 
@@ -233,7 +234,7 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
     """The last lines on standard error: how it ended, what it took, and how it goes on."""
     from pod.cli.progress import summary
 
-    again = "" if ephemeral else f" `pod resume {result.pod}` goes on."
+    again = "" if ephemeral or not result.resumable else f" `pod resume {result.pod}` goes on."
     match result.status:
         case "finished":
             if not quiet:

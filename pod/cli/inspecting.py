@@ -173,7 +173,7 @@ def _line(step: dict[str, Any]) -> str:
         case "run.started":
             return "run started"
         case "run.ended":
-            return f"run {step['status']}{one_line(why_ended(step['error_kind'], step['error']), 600)}"
+            return one_line(f"run {step['status']}{why_ended(step['error_kind'], step['error'])}", 600)
         case "run.yielded":
             return f"yielded: {one_line(step['reason'])}"
         case "request.completed":

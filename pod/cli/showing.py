@@ -118,7 +118,7 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
     if state.ended is not None:
         result = state.ended.result
         why = why_ended(str(result.get("kind") or result.get("limit") or ""), str(result.get("message") or ""))
-        rows.append(("last run", state.ended.status + one_line(why, 300)))
+        rows.append(("last run", one_line(state.ended.status + why, 300)))
     if look.waiting or state.queued:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
     text = [figures(rows)]

@@ -286,7 +286,12 @@ class LogSection(Section):
         description="When an entry counts as written: on the disk, on the disk with others of the same moment, or "
         "handed to the operating system.",
     )
-    redact: bool = Field(default=True, description="Whether secrets are replaced before an item is logged and sent.")
+    redact: bool = Field(
+        default=True,
+        description="Whether values of environment variables that are named like secrets (key, token, password) are "
+        "replaced in the output of tools, before it is logged and sent. The model's own text, the arguments of its "
+        "calls and your messages are logged and sent as they are.",
+    )
 
 
 class McpServer(Section):

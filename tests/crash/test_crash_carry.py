@@ -195,7 +195,8 @@ async def live(folder: Path, rng: random.Random) -> None:
 def guards(path: Path) -> dict[str, Any]:
     """What the interceptors with a state of their own carry when they are told a whole log, as at a restart."""
     chain: list[Interceptor] = [
-        Limits(LimitSettings(max_tool_calls=MOST_CALLS)), RepeatGuard(remind=REMIND, stop=STOP), StallGuard(), Permissions(profile="safe", headless=True),
+        Limits(LimitSettings(max_tool_calls=MOST_CALLS)), RepeatGuard(remind=REMIND, stop=STOP), StallGuard(),
+        Permissions(profile="safe", headless=True),
     ]  # fmt: skip
     for line in entries(path):
         record = e.record_of(line)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.offline.python_scan import Import
 from worker.offline.survey_facts import Fact, Instruction, Modules, read_fact
-from worker.offline.survey_report import BARE_MARK, LEFT_OUT, NotInView, Report, without
+from worker.offline.survey_report import BARE_MARK, LEFT_OUT, without
 from worker.offline.survey_task import SECTIONS, Directives, instruction_in, read_directives, read_task
 
 
@@ -86,6 +88,7 @@ FACTS = st.builds(
     definitions=st.lists(NAME, max_size=4).map(tuple),
     imports=st.lists(st.tuples(PATH, st.integers(1, 5)), max_size=4).map(tuple),
     todos=st.lists(st.tuples(st.integers(1, 900), st.text(max_size=30)), max_size=3).map(tuple),
+    flags=st.integers(0, 7),
 )
 
 
@@ -94,6 +97,12 @@ def test_a_fact_survives_being_written_down(fact: Fact, before: str, behind: str
     line = fact.line()
     assert "\n" not in line
     assert read_fact(before + line + behind) == fact
+
+
+@given(FACTS, st.integers(0, 5_000))
+def test_a_fact_in_notes_keeps_its_number(fact: Fact, number: int) -> None:
+    noted = replace(fact, number=number)
+    assert read_fact(noted.line()) == noted
 
 
 def test_an_instruction_survives_being_written_down() -> None:
@@ -138,10 +147,3 @@ def test_a_statement_counts_once_for_a_file() -> None:
 def test_a_forbidden_word_is_left_out_as_a_whole_word_in_any_case() -> None:
     assert without("Legacy code, legacyish, LEGACY.", ("legacy",)) == f"{LEFT_OUT} code, legacyish, {LEFT_OUT}."
     assert without("a word here", ("word",)) == f"a {BARE_MARK} here"
-
-
-def test_a_line_of_a_report_that_needs_facts_out_of_view_says_so() -> None:
-    report = Report(Directives(), ["a.py"], lambda _: None, {})
-    assert report.line(0) == "# Survey"
-    with pytest.raises(NotInView, match=r"a\.py"):
-        report.line(4)

@@ -76,7 +76,8 @@ async def test_a_lost_context_costs_requests_and_nothing_else(root: Path, seed: 
 @pytest.mark.parametrize("seed", range(20, 26))
 async def test_notes_are_read_back_in_parts(root: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """With parts so small that neither the notes nor the totals nor the report ever stand in one request."""
-    monkeypatch.setattr("worker.offline.surveyor.NOTE_LINES", 10)
+    monkeypatch.setattr("worker.offline.survey_notes.NOTE_LINES", 10)
+    monkeypatch.setattr("worker.offline.survey_totals.RANGE", 9)
     monkeypatch.setattr("worker.offline.surveyor.PAGE_LINES", 40)
     monkeypatch.setattr("worker.offline.surveyor.CHUNK_TOKENS", 300)
     monkeypatch.setattr("worker.offline.survey_totals.ENTRIES", 6)
@@ -299,7 +300,7 @@ async def test_a_pruned_listing_or_page_is_asked_for_again(root: Path, status: s
             call_id="c", name=name, status=status, summary="[pruned: find_files error]", pruned=True
         )  # fmt: skip
         drive.items = [
-            UserItem(text="Survey the Python files in src."),
+            UserItem(text="Survey the Python files in src. Keep the findings in the conversation only."),
             make_call("c", name, arguments).model_copy(update={"reply": "r"}),
             result,
         ]

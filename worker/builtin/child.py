@@ -23,7 +23,8 @@ _AGAIN = 3
 
 
 class Child:
-    """A running command. `code` is its exit code, negative for a signal, None while it runs; `target` is what to end.
+    """A running command. `code` is its exit code, negative for a signal, None while it runs; `target` is what to end;
+    `error` is why it could not be started.
 
     With a supervisor, `report` is the pipe on which it tells how the command began and ended.
     """
@@ -33,17 +34,13 @@ class Child:
         self._report = report
         self._lines = b""
         self._exit: int | None = None
+        self.error: OSError | None = None
         self.target = Target(process.pid, mark) if report is None else Target(None, mark, process.pid)
 
     @property
     def code(self) -> int | None:
         """How the command ended; where its supervisor was killed, how that ended."""
         return self._process.returncode if self._exit is None else self._exit
-
-    async def begun(self) -> None:
-        """Returns when the command runs. Raises `OSError` where it can't be started. Cancelled, nothing is lost."""
-        while self._report is not None and self.target.pgid is None and await self._more():
-            pass
 
     async def wait(self) -> None:
         """Waits for the command itself, not for what it leaves."""
@@ -73,7 +70,7 @@ class Child:
             elif word == b"exit":
                 self._exit = int(number)
             else:
-                raise OSError(int(number), os.strerror(int(number)))
+                self.error = OSError(int(number), os.strerror(int(number)))
         return bool(data)
 
     async def left_nothing(self) -> bool:
@@ -116,7 +113,9 @@ class Child:
 def _readable(fd: int) -> bool:
     import select
 
-    return bool(select.select([fd], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def start_child(

@@ -67,7 +67,6 @@ async def _follow(
     at_end = anyio.Event()
     timed_out, settled, left, survivors = False, False, 0, list[int]()
     try:
-        await child.begun()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_drain, read_end, collector, at_end)
             with anyio.move_on_after(timeout) as waiting:
@@ -92,6 +91,8 @@ async def _follow(
             if not settled:
                 survivors = await end(child.target, grace=grace)
             survivors = await child.gone(survivors)
+    if child.error is not None:
+        raise child.error
     return Ended(child.code, timed_out, left, survivors)
 
 

@@ -1,4 +1,9 @@
-"""The environment of commands: a list of what may pass, and settings that keep programs from asking questions."""
+"""The environment of commands: a list of what may pass, and settings that keep programs from asking questions.
+
+It keeps secrets out of what commands inherit, their supervisor's environment among it, and is no wall: a command runs as
+the same user as the runtime, and may read `/proc/PID/environ` of the runtime or the files of that user. What must not be
+reachable needs a sandbox: another user, or a container that holds no more than the work.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +20,8 @@ _NAMES = """
 """
 
 ALLOWED = frozenset(_NAMES.split())
-"""Variables that commands get from the runtime's own environment; those that start with `LC_` too. Keys are not among
-them.
+"""Variables that commands get from the runtime's own environment; those that start with `LC_` too. Keys are not
+among them.
 """
 
 QUIET = {

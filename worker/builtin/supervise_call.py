@@ -36,7 +36,8 @@ def _stay(_number: int, _frame: FrameType | None) -> None:
 def given_environment() -> dict[bytes, bytes]:
     """The environment as it was given: the interpreter may have added a locale of its own."""
     try:
-        with open("/proc/self/environ", "rb") as file:
+        # Without pathlib, which takes longer to import than all the rest.
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
             entries = file.read().split(b"\0")
     except OSError:
         return dict(os.environb)
@@ -52,13 +53,17 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _stay)
     environment = given_environment()
+    # Closed by a successful start of the program.
+    trouble, failed = os.pipe()
     child = os.fork()
     if child == 0:
-        _become(fd, command, environment)
+        _become(failed, command, environment)
+    os.close(failed)
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    _say(fd, f"pid {child}")
+    error = os.read(trouble, 64).decode()
+    _say(fd, f"error {error}" if error else f"pid {child}")
     while True:
         try:
             pid, status = os.wait()
@@ -68,15 +73,15 @@ def main() -> None:
             _say(fd, f"exit {os.waitstatus_to_exitcode(status)}")
 
 
-def _become(fd: int, command: list[str], environment: dict[bytes, bytes]) -> None:
+def _become(failed: int, command: list[str], environment: dict[bytes, bytes]) -> None:
     """The command in the place of this process."""
     try:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
-        os.execve(command[0], command, environment)
+        os.execvpe(command[0], command, environment)
     except OSError as e:
-        _say(fd, f"error {e.errno}")
+        os.write(failed, str(e.errno).encode())
     finally:
         os._exit(127)
 

@@ -7,6 +7,7 @@ the `carry`, that is given to the next piece; scanning a file in pieces gives wh
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -41,6 +42,7 @@ _DEFINITION = re.compile(r"(?:async\s+def|def|class)\s+(\w+)")
 _IMPORT = re.compile(
     r"(?:^|[;:])\s*(?:import\s+(?P<plain>[^;]+)|from\s*(?P<module>[.\w][.\w\s]*?)\s*\bimport\b(?P<names>[^;]+))"
 )
+_WORD = re.compile(r"\w+")
 _START = re.compile(r"\s*(?:import|from)\b")
 
 
@@ -93,6 +95,7 @@ def scan(lines: Sequence[str], first: int, carry: str = "") -> Piece:
 
 
 def _statement(line: str, piece: Piece) -> None:
+    line = _normal(line)
     definition = _DEFINITION.match(line.lstrip("\f"))
     if definition and not definition.group(1).startswith("_"):
         piece.definitions.append(definition.group(1))
@@ -104,6 +107,11 @@ def _statement(line: str, piece: Piece) -> None:
         else:
             module = re.sub(r"\s+", "", found["module"])
             piece.imports.append([Import(module, _names(found["names"]))])
+
+
+def _normal(line: str) -> str:
+    """The line with its identifiers in the form in which Python compares them (NFKC); strings are gone already."""
+    return line if line.isascii() else _WORD.sub(lambda word: unicodedata.normalize("NFKC", word.group()), line)
 
 
 def _names(text: str) -> tuple[str, ...]:

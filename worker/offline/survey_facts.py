@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -20,7 +20,8 @@ class Fact:
     """Lines `first` to `last` of a file of `total` lines: what they define, import and mark, and what they leave open.
 
     `imports` counts import statements by the file of the set that they name. A `total` of -1 says that the file could
-    not be read.
+    not be read. In notes each fact has the `number` of Python files before its file, its imports are those of all of
+    the file so far, and `flags` say what else a later part must know.
     """
 
     path: str
@@ -31,6 +32,13 @@ class Fact:
     definitions: tuple[str, ...] = ()
     imports: tuple[tuple[str, int], ...] = ()
     todos: tuple[tuple[int, str], ...] = ()
+    flags: int = 0
+    number: int | None = None
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing of the file follows."""
+        return self.last >= self.total
 
     @property
     def unreadable(self) -> bool:
@@ -39,13 +47,16 @@ class Fact:
 
     def line(self) -> str:
         """The fact as one line of JSON."""
-        folder = str(PurePosixPath(self.path).parent) + "/"
-        targets = " ".join(_short(path, folder) + (f"*{count}" if count > 1 else "") for path, count in self.imports)
+        targets = " ".join(
+            imported_name(path, self.path).replace(" ", "%20") + (f"*{count}" if count > 1 else "")
+            for path, count in self.imports
+        )
         row: list[Any] = [self.path, self.first, self.last, self.total, self.carry]
-        row += [" ".join(self.definitions), targets, [list(todo) for todo in self.todos]]
-        while row[-1] in ("", []):
+        row += [" ".join(self.definitions), targets, [list(todo) for todo in self.todos], self.flags]
+        while row[-1] in ("", []) or (row[-1] == 0 and len(row) == _ROW):
             row.pop()
-        return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+        return text if self.number is None else f"{self.number} {text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +99,28 @@ def read_fact(line: str) -> Fact | Instruction | None:
         row = cast("list[Any]", value)
         if row[0].startswith("!"):
             return Instruction(row[0][1:], tuple(str(text) for text in row[1:]))
-        row += ["", "", "", []][len(row) - 4 :]
-        path, first, last, total, carry, names, targets, todos = row
-        folder = str(PurePosixPath(path).parent) + "/"
+        row += ["", "", "", [], 0][len(row) - 4 :]
+        path, first, last, total, carry, names, targets, todos, flags = row
+        number = int(line[:start]) if line[:start].strip().isdecimal() else None
         counted = (part.partition("*") for part in targets.split())
-        imports = tuple((_long(name, folder), int(count or 1)) for name, _, count in counted)
+        imports = tuple((imported_path(name.replace("%20", " "), path), int(count or 1)) for name, _, count in counted)
         marked = tuple((int(number), str(text)) for number, text in todos)
-        return Fact(path, int(first), int(last), int(total), carry, tuple(names.split()), imports, marked)
+        read = Fact(path, int(first), int(last), int(total), carry, tuple(names.split()), imports, marked)
+        return replace(read, flags=int(flags), number=number)
     except (ValueError, TypeError, IndexError, AttributeError):
         return None
+
+
+NAMED = 1
+"""Flag of a fact: an earlier part of the file defines something."""
+
+MARKED = 2
+"""Flag of a fact: an earlier part of the file has marked lines."""
+
+LARGE = 4
+"""Flag of a fact: the set of files is too large to be listed at once."""
+
+_ROW = 9
 
 
 class Modules:
@@ -123,21 +147,27 @@ class Modules:
 
     def _targets(self, path: str, item: Import) -> set[str]:
         if not item.module.startswith("."):
-            whole = self._by_name.get(item.module)
+            whole = self.named(item.module)
             if not item.names:
                 return {whole} if whole else set()
-            found = (self._by_name.get(f"{item.module}.{name}", whole) for name in item.names)
+            found = [self.named(f"{item.module}.{name}") or whole for name in item.names]
             return {target for target in found if target}
         module = item.module.lstrip(".")
         folder = PurePosixPath(path).parent
         for _ in range(len(item.module) - len(module) - 1):
             folder = folder.parent
-        base = folder.joinpath(*module.split(".")) if module else folder
-        whole = self._file(base)
-        found = (self._file(base / name) or whole for name in item.names)
+        parts = tuple(module.split(".")) if module else ()
+        whole = self.file(folder, parts)
+        found = [self.file(folder, (*parts, *name.split("."))) or whole for name in item.names]
         return {target for target in found if target}
 
-    def _file(self, place: PurePosixPath) -> str | None:
+    def named(self, name: str) -> str | None:
+        """The file with this module name."""
+        return self._by_name.get(name)
+
+    def file(self, folder: PurePosixPath, parts: Sequence[str]) -> str | None:
+        """The module or package at a place."""
+        place = folder.joinpath(*parts)
         candidates = (f"{place}.py", str(place / "__init__.py"))
         return next((each for each in candidates if each in self.paths), None)
 
@@ -152,7 +182,7 @@ class Modules:
 
 
 def study(path: str, lines: Sequence[str], first: int, total: int, carry: str, modules: Modules) -> Fact:
-    """What these lines of a file say."""
+    """What these lines of a file say, without what other lines said."""
     piece = scan(lines, first, carry)
     imports = tuple(sorted(modules.count(path, piece.imports).items()))
     todos = tuple((number, text[:TODO_CHARS]) for number, text in piece.todos)
@@ -160,11 +190,16 @@ def study(path: str, lines: Sequence[str], first: int, total: int, carry: str, m
     return Fact(path, first, last, total, piece.carry, tuple(piece.definitions), imports, todos)
 
 
-def _short(path: str, folder: str) -> str:
-    name = path.removesuffix(".py").replace(" ", "%20")
-    folder = folder.replace(" ", "%20")
-    return "./" + name.removeprefix(folder) if name.startswith(folder) else name
+def imported_name(path: str, beside: str) -> str:
+    """The path of a Python file as a short name, as seen from the file beside which it is named."""
+    name, folder = path.removesuffix(".py"), _folder(beside)
+    return "./" + name.removeprefix(folder) if folder and name.startswith(folder) else name
 
 
-def _long(name: str, folder: str) -> str:
-    return (folder + name[2:] if name.startswith("./") else name).replace("%20", " ") + ".py"
+def imported_path(name: str, beside: str) -> str:
+    """The path that such a name says."""
+    return (_folder(beside) + name[2:] if name.startswith("./") else name) + ".py"
+
+
+def _folder(path: str) -> str:
+    return path[: path.rfind("/") + 1]

@@ -16,7 +16,7 @@ count.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from worker.offline.survey_facts import Fact
@@ -31,61 +31,70 @@ BARE_MARK = "[...]"
 NOTHING = {"Definitions": "nothing public", "Todos": "none", "Importers": "nobody"}
 """What a line says of a file without findings."""
 
+_BETWEEN = {"Definitions": ", ", "Todos": " | "}
 _HEAD = 2
 _FRAME = 3
 
 
-class NotInView(Exception):
-    """A line needs the facts of a file that the request does not show; `path` names it."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
-
-
 @dataclass(frozen=True, slots=True)
-class Report:
-    """The lines of a report. `facts` gives a file's facts or None; `importers` the importer of each file that has
-    one."""
+class Frame:
+    """Which lines a report on so many files has."""
 
     directives: Directives
-    files: Sequence[str]
-    facts: Callable[[str], Sequence[Fact] | None]
-    importers: Mapping[str, tuple[str, int]]
+    files: int
 
     def __len__(self) -> int:
-        return _HEAD + len(SECTIONS) * (len(self.files) + _FRAME) + (self.directives.last_line is not None)
+        return _HEAD + len(SECTIONS) * (self.files + _FRAME) + (self.directives.last_line is not None)
+
+    def place(self, number: int) -> tuple[str, int | None]:
+        """The section of a line, counted from 0, and the number of the file that it is about, if there is one."""
+        section, row = divmod(number - _HEAD, self.files + _FRAME)
+        if number < _HEAD or section == len(SECTIONS):
+            return "", None
+        return self.directives.order[section], row - 2 if 2 <= row < self.files + 2 else None
 
     def line(self, number: int) -> str:
-        """One line, counted from 0, without forbidden words. Raises `NotInView`."""
-        return without(self._line(number), self.directives.forbidden)
-
-    def _line(self, number: int) -> str:
+        """A line that is about no file."""
         if number < _HEAD:
             return f"# {self.directives.title}" if number == 0 else ""
-        section, row = divmod(number - _HEAD, len(self.files) + _FRAME)
+        section, row = divmod(number - _HEAD, self.files + _FRAME)
         if section == len(SECTIONS):
             return self.directives.last_line or ""
-        name = self.directives.order[section]
-        if row == 0:
-            return f"## {name}"
-        if row == 1 or row == len(self.files) + _FRAME - 1:
-            return ""
-        path = self.files[row - 2]
-        return f"- `{path}`: {self._finding(name, path) or NOTHING[name]}"
+        return f"## {self.directives.order[section]}" if row == 0 else ""
 
-    def _finding(self, section: str, path: str) -> str:
-        if section == "Importers":
-            found = self.importers.get(path)
-            return f"`{found[0]}` ({found[1]})" if found else ""
-        facts = self.facts(path)
-        if facts is None:
-            raise NotInView(path)
-        if facts[-1].unreadable:
-            return f"not readable ({facts[-1].carry})"
+    def found(self, section: str, facts: Sequence[Fact]) -> list[str]:
+        """What these facts about a file have for Definitions or Todos."""
+        if facts and facts[-1].unreadable:
+            return [f"not readable ({facts[-1].carry})"]
         if section == "Definitions":
-            return ", ".join(name for fact in facts for name in fact.definitions)
-        return " | ".join(f"{line}: {text}" for fact in facts for line, text in fact.todos)
+            return [name for fact in facts for name in fact.definitions]
+        return [f"{line}: {text}" for fact in facts for line, text in fact.todos]
+
+    def said(self, section: str, found: Sequence[str]) -> str:
+        """Findings as the line says them."""
+        return self.between(section).join(found) or NOTHING[section]
+
+    def between(self, section: str) -> str:
+        """What stands between two findings."""
+        return _BETWEEN.get(section, "")
+
+    def without(self, text: str) -> str:
+        """`text` without forbidden words."""
+        return without(text, self.directives.forbidden)
+
+
+def report_line(frame: Frame, number: int, facts: Sequence[Fact], importers: Mapping[str, tuple[str, int]]) -> str:
+    """One line, counted from 0, without forbidden words; `facts` has one whole fact for each file."""
+    section, file = frame.place(number)
+    if file is None:
+        return frame.without(frame.line(number))
+    fact = facts[file]
+    if section == "Importers":
+        best = importers.get(fact.path)
+        found = [f"`{best[0]}` ({best[1]})"] if best else []
+    else:
+        found = frame.found(section, [fact])
+    return frame.without(f"- `{fact.path}`: {frame.said(section, found)}")
 
 
 def without(text: str, words: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from worker.items import ContextItem, Item, ToolCallItem, ToolResultItem
 from worker.offline.survey_facts import Fact, Instruction, read_fact
+from worker.offline.survey_listing import Listing
 from worker.offline.survey_task import Directives, Task, read_directives, read_task
 
 PRUNED = "[pruned: "
@@ -20,10 +21,12 @@ FINDING = "FINDING "
 
 _RANGE = re.compile(r": lines? (\d+)(?:-(\d+))?(?: from column \d+)?(?: of (\d+))?, ")
 _PAST_END = re.compile(r" has (\d+) lines?: offset")
+_STOPPED = "more may exist"
 _EMPTY = "the file is empty"
 _AUTO_READ = re.compile(r"\[Auto-read file: (.+):(\d+)-(\d+)\]")
 _DROPPED = re.compile(r"\b(\d+) older facts did not fit")
-_COUNT = re.compile(r": (?:(\d+)|no) files?\b")
+_CUT_LINE = re.compile(r"; line (\d+) is cut")
+_LEFT_OUT = re.compile(r"\n?\[\.\.\. \d+ bytes left out; [^\n]*\.\.\.\]\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +63,17 @@ class OwnFile:
             self.lines[self.total] = line
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The files that one search has shown, or what was wrong with it."""
-
-    paths: tuple[str, ...]
-    problem: str = ""
-
-
 @dataclass(slots=True)
 class View:
-    """Everything that a surveyor decides from."""
+    """Everything that a surveyor decides from. `torn` has the pages that did not come whole, with the lines that were
+    asked for."""
 
     task: Task
     texts: list[str]
     fresh: bool = True
     listings: dict[tuple[str, str], Listing] = field(default_factory=dict[tuple[str, str], Listing])
     pages: dict[tuple[str, int], Page] = field(default_factory=dict[tuple[str, int], Page])
-    torn: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
+    torn: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     facts: dict[str, dict[int, Fact]] = field(default_factory=dict[str, dict[int, Fact]])
     instructions: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     totals: dict[str, int] = field(default_factory=dict[str, int])
@@ -91,7 +87,7 @@ class View:
 
     def directives(self) -> Directives:
         """The directives in force: the user's, then what was met in the named file."""
-        met = [text for texts in self.instructions.values() for text in texts]
+        met = [text for _, texts in sorted(self.instructions.items()) for text in texts]
         return read_directives([*self.texts, *met])
 
     def complete(self, path: str) -> list[Fact] | None:
@@ -102,7 +98,7 @@ class View:
         while line in found:
             fact = found[line]
             chain.append(fact)
-            if fact.last >= fact.total:
+            if fact.final:
                 return chain
             line = fact.last + 1
         return None
@@ -244,6 +240,8 @@ def _read(view: View, path: str, own: OwnFile | None, arguments: dict[str, Any],
             own.total = int(past_end.group(1)) if past_end else 0
         elif found := _RANGE.search(result.summary):
             own.total = max(int(found.group(3) or 0), own.total or 0)
+            if result.content is not None:
+                view.torn[path, first] = int(arguments.get("limit") or 1)
     elif page is not None:
         view.pages[path, page.first] = page
         view.totals[path] = page.total
@@ -252,7 +250,11 @@ def _read(view: View, path: str, own: OwnFile | None, arguments: dict[str, Any],
     elif result.status in ("error", "denied") and not result.pruned:
         view.unreadable[path] = result.summary
     elif result.status == "ok" and result.content is not None:
-        view.torn.add((path, first))
+        limit = int(arguments.get("limit") or 1)
+        view.torn[path, first] = limit
+        cut = _CUT_LINE.search(result.summary)
+        if limit == 1 or (cut and int(cut.group(1)) == first):
+            view.unreadable[path] = f"line {first} is longer than one answer shows"
     elif result.status == "ok" and not result.pruned and not _RANGE.search(result.summary):
         view.unreadable[path] = result.summary
 
@@ -269,7 +271,7 @@ def _page(path: str, result: ToolResultItem) -> Page | None:
     first = int(found.group(1))
     last = int(found.group(2) or first)
     lines = result.content.removesuffix("\n").split("\n")
-    if len(lines) != last - first + 1:
+    if len(lines) != last - first + 1 or _CUT_LINE.search(result.summary):
         return None
     return Page(path, first, last, int(found.group(3) or last), tuple(lines))
 
@@ -277,15 +279,15 @@ def _page(path: str, result: ToolResultItem) -> Page | None:
 def _listed(view: View, path: str, arguments: dict[str, Any], result: ToolResultItem) -> None:
     key = (path, str(arguments.get("pattern", "")))
     view.listings.pop(key, None)
-    if result.status == "interrupted" or (result.pruned and result.status != "ok"):
+    if result.status == "interrupted" or result.pruned:
         return
     if result.status != "ok":
-        view.listings[key] = Listing((), result.summary)
+        view.listings[key] = Listing((), problem=result.summary)
         return
-    found = _COUNT.search(result.summary)
-    count = int(found.group(1)) if found and found.group(1) else 0
-    if found is None or (count and result.content is None):
-        return
-    paths = tuple(line for line in (result.content or "").split("\n") if line)
-    problem = "" if len(paths) == count else f"{count} files are more than one listing shows"
-    view.listings[key] = Listing(paths, problem)
+    head, *cut = _LEFT_OUT.split(result.content or "", maxsplit=1)
+    lines = [line for line in head.split("\n") if line]
+    # A long listing may stand here only with its head and its tail: it ends where the head ends.
+    paths = tuple(lines[:-1] if cut else lines)
+    if paths or not cut:
+        whole = not cut and len(paths) < int(arguments.get("limit") or 0)
+        view.listings[key] = Listing(paths, whole, bool(cut), result.summary if _STOPPED in result.summary else "")

@@ -8,30 +8,39 @@ It has no state of its own. Whatever the request does not show is gone for it, s
 that asks for the next one, and after a loss of context it goes on from what stands there: its notes, its findings,
 the summary.
 
-A notes file has one line a page, in the order of the files, so its end tells how far the survey came, and it is read
-back in parts: first for who imports what (running totals are noted as it goes), then for the lines of the report.
+A notes file (`worker.offline.survey_notes`) has one line a page, in the order of the files, so its last line tells how
+far the survey came, whatever the length of a file. It is read back in parts: first for who imports what (running totals
+are noted as it goes), then for the lines of the report. With notes, a set of files that is too large for one listing is
+listed piece by piece (`worker.offline.survey_listing`), and imports are looked up (`worker.offline.survey_lookup`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from worker.estimate import estimate_text
 from worker.items import AssistantItem, ToolCallItem, make_call
 from worker.models.base import Reply, Request
-from worker.offline import survey_totals as totals
-from worker.offline.survey_facts import Fact, Instruction, Modules, joined, study
-from worker.offline.survey_report import NotInView, Report
+from worker.offline.survey_facts import LARGE, MARKED, NAMED, Fact, Instruction, Modules, joined, study
+from worker.offline.survey_listing import Missing, Stops, TooMany
+from worker.offline.survey_lookup import Lookups
+from worker.offline.survey_notes import End, Notes, Unread, Writer, is_python
+from worker.offline.survey_report import Frame, report_line
 from worker.offline.survey_task import Task, instruction_in
+from worker.offline.survey_totals import Totals, counted
 from worker.offline.survey_view import FINDING, Page, View, look
 from worker.testing.function_model import make_reply
 
 PAGE_LINES = 300
 """Lines of a file that are read at once."""
+
+LOOKED_UP_LINES = 100
+"""The same where the imports of these lines must be looked up."""
 
 REPLY_BYTES = 24_000
 """Bytes of files that one reply asks for, as far as they are known; some 6,000 tokens."""
@@ -45,19 +54,10 @@ LINE_BYTES = 40
 UNKNOWN_BYTES = 9_000
 """Bytes expected of the first page of a file whose size is not known."""
 
-LISTED = 10_000
-"""Files that one listing may show."""
-
-NOTE_LINES = 60
-"""Lines of the notes that are read back at once."""
-
-TAIL_LINES = 8
-"""Lines at the end of the notes that tell how far the survey came."""
-
 CHUNK_TOKENS = 2_500
 """Tokens of one part of the report."""
 
-INSTRUCTIONS = 4
+INSTRUCTIONS = 12
 """Files with instructions that are kept with running totals."""
 
 FAILURES = 3
@@ -117,145 +117,190 @@ def _missing_tools(request: Request, task: Task) -> list[str]:
 
 
 class Surveyor:
-    """One decision. `stops` are the files in the order of the survey: those of the report, and the file to be met."""
+    """One decision."""
 
     def __init__(self, view: View, plan: Plan, max_output_tokens: int) -> None:
         self.view = view
         self.plan = plan
         self.task = view.task
         self.room = min(CHUNK_TOKENS, max(max_output_tokens // 2, 200))
-        self.stops: list[str] = []
-        self.files: list[str] = []
+        meet = self.task.meet
+        other = meet.rpartition("/")[2] if meet and not meet.endswith(".py") else None
+        self.stops = Stops(view.listings, self.task.folders, other, (self.task.report, self.task.notes))
+        self.files: list[str] | None = None
         self.modules = Modules(())
+        self.latest: Fact | None = None
+        self.missing: Missing | None = None
 
     def decide(self) -> None:
         """Fills the plan with the next step."""
-        if self.view.fresh:
-            if self.task.notes:
-                self.plan.call("write_file", path=self.task.notes, content=HEADER + "\n")
-            self.plan.call("write_file", path=self.task.report, content=UNDER_WAY + "\n")
-        listed = self._listed()
-        if self.plan.words:
-            return
-        if self.task.notes and self.view.notes.total is None and not self.view.fresh:
-            self._probe_notes()
-        if not listed or self.plan.calls:
-            return
-        start = self._notes_cursor() if self.task.notes else 0
-        if start is None:
-            return
-        left = self._study(start)
-        if left:
-            self._read(left)
-            return
-        if self.plan.calls:
-            return
-        importers = self._importers()
-        if importers is not None:
-            self._write(importers)
+        try:
+            if self.view.fresh:
+                self._begin()
+            elif self.task.notes and self.view.notes.total is None:
+                self._probe_notes()
+            elif self.task.notes:
+                self._go_on(Notes(self.view.notes.lines, self.view.notes.total or 0))
+            else:
+                self._list()
+                left = self._study()
+                if not self._ask(left):
+                    self._write()
+        except Missing as missing:
+            self._search(missing)
+        except Unread as unread:
+            self._read_notes(unread.offset, unread.limit)
+        except TooMany as many:
+            self.plan.words.append(f"I cannot survey {', '.join(self.task.folders)}: {many}.")
 
-    def _listed(self) -> bool:
-        """Whether all listings are in view; else asks for what is missing, or says what is wrong with them."""
-        meet = self.task.meet
-        patterns = ["*.py", *([meet.rpartition("/")[2]] if meet and not meet.endswith(".py") else [])]
-        found: set[str] = set()
-        problems: list[str] = []
-        for folder in self.task.folders:
-            for pattern in patterns:
-                listing = self.view.listings.get((folder, pattern))
-                if listing is None:
-                    self.plan.call("find_files", pattern=pattern, path=folder, limit=LISTED)
-                    continue
-                found.update(listing.paths)
-                problems += [listing.problem] if listing.problem else []
-        if self.plan.calls:
-            # Pages that were read but not kept come once more beside the listing: one batch is always seen whole.
-            for path, first, limit in self.view.asked:
-                if self.view.complete(path) is None and first == self.view.progress(path)[0]:
-                    self.plan.call("read_file", path=path, offset=first, limit=limit)
-                    break
-            return False
-        own = {self.task.report, self.task.notes}
-        self.stops = sorted(found - own)
-        self.files = [path for path in self.stops if path.endswith(".py")]
-        self.modules = Modules(self.files)
-        if problems or not self.files:
+    def _begin(self) -> None:
+        if self.task.notes:
+            self.plan.call("write_file", path=self.task.notes, content=HEADER + "\n")
+        self.plan.call("write_file", path=self.task.report, content=UNDER_WAY + "\n")
+        self.stops.all()
+
+    def _probe_notes(self) -> None:
+        """Asks how long the notes are, from the last line of them that is in view, and how long the report is."""
+        known = max(self.view.notes.lines, default=0)
+        self.plan.call("read_file", path=self.task.notes, offset=known or 1, limit=1)
+        if self.view.report.total is None:
+            self.plan.call("read_file", path=self.task.report, offset=1, limit=1)
+
+    def _go_on(self, notes: Notes) -> None:
+        """The next step of a survey that keeps notes."""
+        end = notes.end()
+        if end.totals is None:
+            self.latest = end.fact
+            self._list()
+            if self._ask(self._study()):
+                return
+            if end.fact is None:
+                return
+        totals = end.totals or Totals(end.number, (end.fact.number or 0) + is_python(end.fact) if end.fact else 0)
+        if totals.at >= totals.end and totals.high is not None:
+            totals = totals.following(end.number)
+        start = totals.at
+        notes.count(totals)
+        if totals.complete and (start == totals.end or (start == 0 and not totals.done)):
+            self._write_from(notes, end, totals)
+            return
+        if totals.at > start:
+            met = [each for each in sorted(self.view.instructions.items()) if each[1]][-INSTRUCTIONS:]
+            lines = [Instruction(source, tuple(texts)).line() for source, texts in met]
+            lines += totals.lines(len(lines))
+            self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
+        if not totals.complete:
+            self._read_notes((totals.at if totals.at < totals.end else 0) + 1, notes.limit)
+
+    def _read_notes(self, offset: int, limit: int) -> None:
+        torn = self.view.torn.get((self.task.notes or "", offset))
+        limit = max(torn // 4, 1) if torn and torn <= limit else limit
+        self.plan.call("read_file", path=self.task.notes, offset=offset, limit=limit)
+
+    # The files of the survey.
+
+    def _list(self) -> None:
+        """Finds the files in the listings, if they can all be in view. Raises `Missing`."""
+        if self.latest is None or not self.latest.flags & LARGE:
+            self.files = self.stops.all()
+        self.modules = Modules(self.files) if self.files is not None else self._lookups()
+        problems = self.stops.problems()
+        if problems or (self.files is not None and not any(path.endswith(".py") for path in self.files)):
             problems = problems or ["there are no Python files"]
-            self.plan.words.append(
-                f"I cannot survey {', '.join(self.task.folders)}: {'; '.join(problems).rstrip(' .')}."
-            )
-        return not problems
+            raise TooMany("; ".join(problems).rstrip(" ."))
+
+    def _lookups(self) -> Lookups:
+        return Lookups(self.view.listings, self.stops.folders)
+
+    def _search(self, missing: Missing) -> None:
+        for folder, pattern, limit in missing.searches:
+            self.plan.call("find_files", pattern=pattern, path=folder, limit=limit)
+        # Pages that were read but not kept come once more beside the listing: one batch is always seen whole.
+        for path, first, limit in self.view.asked:
+            if not self._is_done(path) and first == self._progress(path)[0]:
+                self.plan.call("read_file", path=path, offset=first, limit=limit)
+                break
+
+    def _open_stops(self) -> Iterator[str]:
+        """The files that are not done, in order. Raises `Missing`."""
+        if self.task.notes is None:
+            known = sorted(self.view.facts)
+            if self.files is None:
+                yield from (path for path in known if not self._is_done(path))
+                yield from self.stops.following(known[-1] if known else None)
+            else:
+                yield from (path for path in self.files if not self._is_done(path))
+            return
+        latest = self.latest
+        if latest is not None and not latest.final:
+            yield latest.path
+        if self.files is None:
+            yield from self.stops.following(latest.path if latest else None)
+        else:
+            yield from (path for path in self.files if latest is None or path > latest.path)
 
     def _is_met(self, path: str) -> bool:
         meet = self.task.meet
         return meet is not None and (path == meet or path.endswith("/" + meet))
 
+    def _is_done(self, path: str) -> bool:
+        if self.task.notes is None:
+            return self.view.complete(path) is not None
+        return self.latest is not None and (path < self.latest.path or (path == self.latest.path and self.latest.final))
+
+    def _progress(self, path: str) -> tuple[int, str]:
+        """The next line of a file to be read, and what is open before it."""
+        if self.task.notes is None:
+            return self.view.progress(path)
+        if self.latest is not None and self.latest.path == path:
+            return self.latest.last + 1, self.latest.carry
+        return 1, ""
+
     # The survey: from pages to facts.
 
-    def _probe_notes(self) -> None:
-        """Asks how long the notes are, from the last line of them that is in view, and how long the report is."""
-        known = max(self.view.notes.lines, default=0)
-        self.plan.call("read_file", path=self.task.notes, offset=known or 1, limit=TAIL_LINES if known else 1)
-        if self.view.report.total is None:
-            self.plan.call("read_file", path=self.task.report, offset=1, limit=1)
-
-    def _notes_cursor(self) -> int | None:
-        """The stop at which the notes end; None where they must be read first (and asks for it)."""
-        notes = self.view.notes
-        index = {path: number for number, path in enumerate(self.stops)}
-        for number in range(notes.total or 0, 0, -1):
-            line = notes.lines.get(number)
-            if line is None:
-                first = max(number - TAIL_LINES + 1, 1)
-                self.plan.call("read_file", path=self.task.notes, offset=first, limit=number - first + 1)
-                return None
-            row = totals.row_of(line)
-            if totals.is_totals(row):
-                return len(self.stops) if self._whole_totals(number, row) else None
-            if row and row[0] in index:
-                at = index[row[0]]
-                fact = self.view.facts.get(row[0], {}).get(row[1])
-                return at + 1 if fact is not None and fact.last >= fact.total else at
-        return 0
-
-    def _whole_totals(self, number: int, row: list[Any]) -> bool:
-        """Whether all of the totals that end here are in view, and the instructions before them; else asks for them."""
-        first = max(number - row[4] - INSTRUCTIONS + 1, 1)
-        if all(line in self.view.notes.lines for line in range(first, number + 1)):
-            return True
-        self.plan.call("read_file", path=self.task.notes, offset=first, limit=number - first + 1)
-        return False
-
-    def _study(self, start: int) -> list[str]:
-        """Turns pages in view into facts and states them; gives the stops that are not complete, in order."""
+    def _study(self) -> list[str]:
+        """Turns pages in view into facts and states them; gives the next stops that are not complete, in order."""
         lines: list[str] = []
         left: list[str] = []
-        for at, path in enumerate(self.stops[start:], start):
-            if self.view.complete(path) is None:
-                lines += self._facts(path)
-            if self.view.complete(path) is None:
-                left.append(path)
+        try:
+            for path in self._open_stops():
                 # Notes stand in the order of the files, so nothing behind an open file is noted.
-                if self.task.notes:
-                    left += self.stops[at + 1 :]
+                if not left or self.task.notes is None:
+                    lines += self._facts(path)
+                elif self._needed():
+                    self._look_into(path)
+                left += [] if self._is_done(path) else [path]
+                if len(left) >= REPLY_FILES:
                     break
+        except Missing as missing:
+            self.missing = missing
         if lines and self.task.notes:
             self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
-            done = len(self.stops) - len(left)
-            self.plan.words.append(f"Noted up to {done} of {len(self.stops)} files.")
+            number = self.latest.number or 0 if self.latest else 0
+            self.plan.words.append(f"Noted up to {number + 1} files.")
         elif lines:
             self.plan.words += [FINDING + line for line in lines]
         return left
 
-    def _instructions_known(self) -> bool:
-        """Whether nothing is left to be met. Each file that is met leaves a line, also one that asks for nothing."""
-        return all(path in self.view.instructions for path in self.stops if self._is_met(path))
+    def _ask(self, left: list[str]) -> bool:
+        """Asks for what comes next; False where nothing does."""
+        needed = self._needed()
+        if needed:
+            self._search(Missing(*needed))
+        elif left:
+            self._read(left)
+        elif self.missing:
+            self._search(self.missing)
+        return bool(needed or left or self.missing or self.plan.calls)
+
+    def _needed(self) -> list[Any]:
+        return self.modules.searches() if isinstance(self.modules, Lookups) else []
 
     def _facts(self, path: str) -> list[str]:
         """The lines for all pages of a file that are in view and follow what is known of it."""
         lines: list[str] = []
-        while self.view.complete(path) is None:
-            first, carry = self.view.progress(path)
+        while not self._is_done(path):
+            first, carry = self._progress(path)
             page = self.view.pages.get((path, first))
             if page is not None:
                 fact = self._fact(page, carry)
@@ -265,18 +310,40 @@ class Surveyor:
                 fact = Fact(path, first, first - 1, -1, self.view.unreadable[path][:80])
             else:
                 break
-            # The instruction first: a line that says "complete" must have nothing of its file behind it.
+            if self._needed():
+                break
+            # The instruction first: a line that ends its file must have nothing of its file behind it.
             if self._is_met(path):
                 found = instruction_in("\n".join(page.lines)) if page else []
-                if found or fact.last >= fact.total:
+                if found or fact.final:
                     lines.append(Instruction(path, (*self.view.instructions.get(path, ()), *found)).line())
                     self.view.learn(lines[-1])
-            if self.task.notes is None:
+            if self.task.notes:
+                fact = self.latest = self._noted(fact)
+            else:
                 # A summary keeps the newest fact about a file, so each one says all that is known of it.
                 fact = joined([*self.view.known(path), fact])
+                self.view.learn(fact.line())
             lines.append(fact.line())
-            self.view.learn(lines[-1])
         return lines if self.task.notes else list({line.partition(",")[0]: line for line in lines}.values())
+
+    def _noted(self, fact: Fact) -> Fact:
+        """A fact as it stands in the notes, behind the latest one."""
+        before = self.latest
+        flags = LARGE if self.files is None else 0
+        if before is None or before.path != fact.path:
+            number = (before.number or 0) + is_python(before) if before else 0
+            return replace(fact, number=number, flags=flags)
+        flags |= before.flags | (NAMED if before.definitions else 0) | (MARKED if before.todos else 0)
+        imports = Counter(dict(before.imports))
+        imports.update(dict(fact.imports))
+        return replace(fact, number=before.number, flags=flags, imports=tuple(sorted(imports.items())))
+
+    def _look_into(self, path: str) -> None:
+        """Finds out what must be looked up for a page that is in view, and cannot be noted yet."""
+        page = self.view.pages.get((path, self._progress(path)[0]))
+        if page is not None:
+            self._fact(page, "")
 
     def _fact(self, page: Page, carry: str) -> Fact:
         if page.path.endswith(".py"):
@@ -287,13 +354,17 @@ class Surveyor:
         """Asks for the next pages, as many as a reply may bring: all of a file before those of the next."""
         room = REPLY_BYTES
         asked = 0
-        for path in left[:REPLY_FILES]:
-            first, _ = self.view.progress(path)
-            limit = PAGE_LINES // 4 if (path, first) in self.view.torn else PAGE_LINES
-            known = self.view.facts.get(path, {}).get(1)
-            total = self.view.totals.get(path) or (known.total if known else None)
+        for path in left:
+            first, _ = self._progress(path)
+            limit = PAGE_LINES if self.files is not None else LOOKED_UP_LINES
+            if (path, first) in self.view.torn:
+                limit = max(self.view.torn[path, first] // 4, 1)
+            known = self.view.known(path)
+            noted = self.latest.total if self.latest and self.latest.path == path else None
+            total = self.view.totals.get(path) or (known[0].total if known else noted)
             while True:
-                cost = UNKNOWN_BYTES if total is None else min(total - first + 1, limit) * LINE_BYTES
+                cost = min(limit * LINE_BYTES, UNKNOWN_BYTES)
+                cost = cost if total is None else min(total - first + 1, limit) * LINE_BYTES
                 if asked and cost > room:
                     return
                 self.plan.call("read_file", path=path, offset=first, limit=limit)
@@ -305,95 +376,60 @@ class Surveyor:
 
     # The report: from facts to lines.
 
-    def _importers(self) -> Mapping[str, tuple[str, int]] | None:
-        """Who imports each file most; None where that must be worked out first (and works on it)."""
-        best: totals.Importers = {}
-        done = 0
-        if self.task.notes and not all(self._counts(stop) for stop in self.stops):
-            done, best = totals.read_totals(self.view.notes.lines.values(), self.stops)
-            if done == len(self.stops) and self._instructions_known():
-                return best
-            if done == len(self.stops):
-                done, best = 0, {}
-        start = done
-        while done < len(self.stops) and self._counts(self.stops[done]):
-            totals.add(best, self.stops[done], self.view.complete(self.stops[done]) or [])
-            done += 1
-        if done == len(self.stops) and start == 0:
-            return best
-        if done > start:
-            self._note_totals(done, best)
-        if done < len(self.stops):
-            self._read_notes(self.stops[done])
-        return None
+    def _frame(self, files: int) -> Frame:
+        return Frame(self.view.directives(), files)
 
-    def _counts(self, stop: str) -> bool:
-        """Whether all that is known of a stop is in view: its facts, and what it asks for if it is to be met."""
-        return self.view.complete(stop) is not None and (not self._is_met(stop) or stop in self.view.instructions)
-
-    def _note_totals(self, done: int, best: Mapping[str, tuple[str, int]]) -> None:
-        met = list(self.view.instructions.items())[-INSTRUCTIONS:]
-        lines = [Instruction(source, tuple(texts)).line() for source, texts in met]
-        lines += totals.lines_of(best, self.stops, done, self._end_of_facts())
-        self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
-
-    def _end_of_facts(self) -> int:
-        return totals.end_of_facts(self.view.notes.lines.values(), self.view.notes.total or 1)
-
-    def _read_notes(self, path: str) -> None:
-        """Asks for the part of the notes that holds a file's facts: behind the nearest earlier file that is in view."""
-        index = {stop: number for number, stop in enumerate(self.stops)}
-        goal = index[path]
-        low, high = (1, -1), (self._end_of_facts() + 1, len(self.stops))
-        for number, line in sorted(self.view.notes.lines.items()):
-            row = totals.row_of(line)
-            at = index.get(str(row[0])) if row else None
-            if at is not None and at < goal:
-                low = max(low, (number, at))
-            elif at is not None:
-                high = min(high, (number, at))
-        offset = low[0] + 1
-        if goal - low[1] > 1 and high[0] - low[0] > NOTE_LINES:
-            guess = low[0] + (goal - low[1]) * (high[0] - low[0]) // max(high[1] - low[1], 1) - NOTE_LINES // 4
-            offset = min(max(guess, low[0] + 1), high[0] - 1)
-        while offset in self.view.notes.lines and offset < (self.view.notes.total or 0):
-            offset += 1
-        self.plan.call("read_file", path=self.task.notes, offset=offset, limit=NOTE_LINES)
-
-    def _write(self, importers: Mapping[str, tuple[str, int]]) -> None:
-        """Writes the next part of the report, or ends the survey when it is whole."""
+    def _write_from(self, notes: Notes, end: End, totals: Totals) -> None:
+        """Writes the next part of the report from the notes, or ends the survey when it is whole."""
         written = self.view.report.total
         if written is None:
             self.plan.call("read_file", path=self.task.report, offset=1, limit=1)
             return
-        report = Report(self.view.directives(), self.files, self.view.complete, importers)
         # The first part always has more than the one line that stands there while the survey is under way.
-        at = 0 if written <= 1 else written
-        if at >= len(report):
-            self._end()
+        lines = 0 if written <= 1 else written
+        frame = self._frame(totals.files)
+        if lines >= len(frame):
+            self._end(totals.files)
             return
+        part = Writer(frame, notes, end, totals, self.room).part(lines)
+        if part.mark:
+            self.plan.call("append_file", path=self.task.notes, content=part.mark.line() + "\n")
+            return
+        tool = "write_file" if lines == 0 else "append_file"
+        self.plan.call(tool, path=self.task.report, content=part.text)
+
+    def _write(self) -> None:
+        """The same from the findings in the conversation."""
+        written = self.view.report.total
+        if written is None:
+            self.plan.call("read_file", path=self.task.report, offset=1, limit=1)
+            return
+        paths = sorted(self.view.facts) if self.files is None else self.files
+        facts = [joined(self.view.complete(path) or []) for path in paths]
+        python = [fact for fact in facts if is_python(fact)]
+        frame = self._frame(len(python))
+        at = 0 if written <= 1 else written
+        if at >= len(frame):
+            self._end(len(python))
+            return
+        importers = counted(facts)
         lines: list[str] = []
         spent = 0
-        try:
-            while at + len(lines) < len(report):
-                line = report.line(at + len(lines))
-                spent += estimate_text(line, "o200k") + 1
-                if len(lines) > 1 and spent > self.room:
-                    break
-                lines.append(line)
-        except NotInView as needed:
-            if len(lines) < 2:
-                self._read_notes(needed.path)
-                return
+        while at + len(lines) < len(frame):
+            line = report_line(frame, at + len(lines), python, importers)
+            spent += estimate_text(line, "o200k") + 1
+            if len(lines) > 1 and spent > self.room:
+                break
+            lines.append(line)
         tool = "write_file" if at == 0 else "append_file"
         self.plan.call(tool, path=self.task.report, content="\n".join(lines) + "\n")
 
-    def _end(self) -> None:
-        words = [f"The report on {len(self.files)} Python files stands in {self.task.report}."]
+    def _end(self, files: int) -> None:
+        words = [f"The report on {files} Python files stands in {self.task.report}."]
         unread = [path for path, found in self.view.facts.items() if any(fact.unreadable for fact in found.values())]
         if unread:
             words.append(f"Not readable: {', '.join(unread)}.")
-        met = [text for texts in self.view.instructions.values() for text in texts]
+        met = [text for _, texts in sorted(self.view.instructions.items()) for text in texts]
         if self.task.meet:
             words.append(f"{self.task.meet}: " + (f"obeyed ({'; '.join(met)})." if met else "no instruction found."))
         self.plan.words.append(" ".join(words))

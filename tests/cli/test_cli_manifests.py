@@ -1,0 +1,184 @@
+"""New manifests that work, mistakes in manifests with their place, keys that are missing."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from cli.cli_rig import Rig
+from cli.cli_shell import Shell
+
+
+@pytest.fixture
+def shell(rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "NOPE_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    return Shell(rig, capsys, monkeypatch)
+
+
+def test_a_word_prints_a_manifest_of_that_name_and_a_file_is_written(shell: Shell) -> None:
+    assert tomllib.loads(shell("manifest", "new", "auditor"))["pod"]["name"] == "auditor"
+    assert list(shell.rig.work.iterdir()) == []
+    for nothing in ((), ("-",)):
+        assert tomllib.loads(shell("manifest", "new", *nothing))["pod"]["name"] == "agent"
+    assert shell("manifest", "new", "auditor.toml") == ""
+    written = Path("auditor.toml").read_text()
+    assert tomllib.loads(written)["pod"]["name"] == "auditor"
+    shell("manifest", "new", "auditor.toml", code=2)
+    assert "it was kept" in shell.err and Path("auditor.toml").read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("./agent", "ends with .toml"), ("/tmp/x", "ends with .toml"), ("my agent.toml", "--name")]
+)
+def test_what_is_neither_a_name_nor_a_file_is_refused(word: str, said: str, shell: Shell) -> None:
+    shell("manifest", "new", word, code=2)
+    assert said in shell.err
+    assert list(shell.rig.work.iterdir()) == []
+
+
+def test_an_untouched_new_manifest_says_which_key_is_missing_and_makes_no_pod(shell: Shell) -> None:
+    shell("manifest", "new", "agent.toml")
+    assert "fine" in shell("manifest", "check", "agent.toml")
+    assert "ANTHROPIC_API_KEY is not set" in shell.err
+    shell("run", "agent.toml", "hello", code=77)
+    assert "ANTHROPIC_API_KEY" in shell.err and "api_key_env" in shell.err
+    assert not (shell.rig.home / "pods").exists()
+
+
+def test_an_untouched_new_manifest_for_the_offline_model_does_its_work(shell: Shell) -> None:
+    source = shell.rig.work / "src"
+    source.mkdir()
+    (source / "m.py").write_text("def public():\n    return 1\n")
+    shell("manifest", "new", "agent.toml", "--model", "offline:surveyor")
+    shell("manifest", "check", "agent.toml")
+    assert shell.err == ""
+    task = "Survey the Python files in src. Write the report to report.md."
+    assert "report.md" in shell("run", "agent.toml", task, "-q", "-p")
+    assert "public" in Path("report.md").read_text()
+
+
+def test_the_example_of_the_help_does_what_it_says(shell: Shell) -> None:
+    import shlex
+
+    source = shell.rig.work / "src"
+    source.mkdir()
+    (source / "m.py").write_text("def public():\n    return 1\n")
+    example = shlex.split(shell("--help").rstrip().splitlines()[-1])
+    shell(*example[1:], "-q")
+    assert "public" in Path("report.md").read_text()
+
+
+KEYED = """
+version = 1
+[model]
+name = "openai-chat:x"
+base_url = "http://127.0.0.1:9/v1"
+api_key_env = "{key}"
+context_window = 60000
+[tools]
+enable = []
+"""
+
+
+def test_a_missing_key_is_found_before_anything_is_sent_for_run_and_resume(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path("keyed.toml")
+    path.write_text(KEYED.format(key="TEST_KEY"))
+    shell("run", path, "x", "--name", "a", "-q", "--set", "retry.max_attempts=1", code=75)
+    monkeypatch.delenv("TEST_KEY")
+    log = {p: p.read_bytes() for p in (shell.rig.home / "pods" / "a").glob("*.jsonl")}
+    shell("resume", "a", code=77)
+    assert "TEST_KEY is not set" in shell.err
+    assert log == {p: p.read_bytes() for p in (shell.rig.home / "pods" / "a").glob("*.jsonl")}
+    path.write_text(KEYED.format(key="NOPE_KEY"))
+    shell("run", path, "x", "--name", "b", code=77)
+    assert not (shell.rig.home / "pods" / "b").exists()
+
+
+def test_a_fallback_without_its_key_is_a_warning(shell: Shell) -> None:
+    text = "version = 1\n[model]\nname = 'offline:surveyor'\nfallback = ['anthropic:claude-haiku-4-5']\n"
+    Path("m.toml").write_text(text)
+    shell("run", "m.toml", "hello", "-q")
+    assert "warning: the fallback anthropic:claude-haiku-4-5 can't be asked" in shell.err
+    shell("manifest", "check", "m.toml")
+    assert "warning: the fallback anthropic:claude-haiku-4-5 can't be asked" in shell.err
+
+
+def test_the_key_of_the_compact_workers_own_model_is_needed_as_well(shell: Shell) -> None:
+    path = Path("m.toml")
+    path.write_text(
+        "version = 1\n[model]\nname = 'offline:surveyor'\n[compaction.model]\nname = 'anthropic:claude-haiku-4-5'\n"
+    )
+    shell("run", path, "x", code=77)
+    assert "[compaction.model]" in shell.err
+
+
+BROKEN = """
+version = 1
+[model]
+name = "foo:bar"
+fallback = ["offline:surveyor", "nope:x"]
+[tools]
+python = ["mytools:search", "os:nothing_there", "broken:tool"]
+"""
+
+
+def test_what_can_not_be_made_is_told_with_file_line_and_key_all_at_once(shell: Shell) -> None:
+    Path("bad.toml").write_text(BROKEN)
+    Path("mytools.py").write_text("def search():\n    return 1\n")
+    for command in (("manifest", "check", "bad.toml"), ("run", "bad.toml", "x")):
+        shell(*command, code=2)
+        told = [line.removeprefix("pod: error: ") for line in shell.err.splitlines() if "error:" in line]
+        assert told[0].startswith("bad.toml:4: [model] name: unknown provider 'foo'")
+        assert told[1].startswith("bad.toml:5: [model] fallback: unknown provider 'nope'")
+        assert told[2].startswith("bad.toml:7: [tools] python: 'mytools:search' can't be loaded: No module named")
+        assert f"PYTHONPATH={shell.rig.work.resolve()}" in told[2]
+        assert "'os:nothing_there' can't be loaded" in told[3] and "'broken:tool'" in told[4]
+    assert not (shell.rig.home / "pods").exists()
+
+
+def test_a_setting_that_the_model_refuses_is_placed_at_its_own_line(shell: Shell) -> None:
+    Path("m.toml").write_text('version = 1\n[model]\nname = "openai:gpt-5"\n[model.extra_body]\nstream = false\n')
+    shell("manifest", "check", "m.toml", code=2)
+    assert "m.toml:4: [model] extra_body: cannot set stream" in shell.err
+
+
+def test_check_imports_interceptors_and_knows_the_names_of_own_tools(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("mine_of_this_test.py").write_text(
+        "from worker.interceptor import Interceptor\n"
+        "def look(x: str) -> str:\n    '''Looks.\n\n    Args:\n        x: It.\n    '''\n    return x\n"
+        "class Good(Interceptor):\n    name = 'good'\n"
+        "class Bad:\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(shell.rig.work)
+    text = (
+        'version = 1\n[model]\nname = "offline:surveyor"\n[tools]\npython = ["mine_of_this_test:look"]\n'
+        '[permissions]\nrules = [{ tool = "look", action = "ask" }, { tool = "lok", action = "deny" }]\n'
+        '[[interceptors]]\nuse = "mine_of_this_test:Good"\n'
+    )
+    Path("m.toml").write_text(text)
+    assert "fine" in shell("manifest", "check", "m.toml")
+    (warning,) = shell.err.splitlines()
+    assert "m.toml:7: [permissions.rules #2] tool: the rule is about 'lok'" in warning
+    assert "did you mean look?" in warning
+    Path("m.toml").write_text(text.replace("Good", "Bad"))
+    shell("manifest", "check", "m.toml", code=2)
+    assert "m.toml:8: [interceptors #1] use: 'mine_of_this_test:Bad' can't be used" in shell.err
+
+
+def test_check_says_which_defaults_gave_way_to_a_small_window(shell: Shell) -> None:
+    Path("m.toml").write_text(
+        'version = 1\n[model]\nname = "offline:surveyor"\ncontext_window = 32768\n[compaction]\n[tools]\nenable = []\n'
+    )
+    shell("manifest", "check", "m.toml")
+    assert "pod: [compaction] worker_context_max_tokens: its default 50000 is lowered" in shell.err
+    lowered = shell.json("manifest", "check", "m.toml")["lowered"]
+    assert {key: lowered[0][key] for key in ("key", "was")} == {
+        "key": "[compaction] worker_context_max_tokens",
+        "was": 50_000,
+    }
