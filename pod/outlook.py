@@ -49,7 +49,7 @@ class Outlook:
         factor = max(HEURISTIC_FACTOR, self.state.history.calibration.factor(self.model.name))
         mandatory = mandatory_of(
             self.state, self.overhead, factor,
-            summary_max=config.worker.summary_max_tokens, floor=config.retained_floor_tokens,
+            floor=config.retained_floor_tokens,
         )  # fmt: skip
         limits = Limits.of(available, config.triggers(available), mandatory)
         return make_plan(

@@ -30,6 +30,7 @@ from pod.result import RunResult
 from pod.running import Running, said
 from pod.services import Services
 from pod.session import Session
+from pod.state import nothing_left
 from pod.stored import stored_manifest
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
@@ -215,7 +216,7 @@ class Pod:
         await self._running.drain()
         if not self._running.session.state.unanswered:
             raise UsageProblem(
-                f"pod {self.name!r} has nothing to go on with: its last run finished. Give it a new message."
+                f"pod {self.name!r} has nothing to go on with: {nothing_left(self.state)}. Give it a new message."
             )
         return await self._running.drive(None)
 

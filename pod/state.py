@@ -350,3 +350,19 @@ def first_unanswered(items: Sequence[Item]) -> int:
 def seconds(at: str) -> float:
     """UTC seconds of an entry's time."""
     return datetime.fromisoformat(at).timestamp()
+
+
+_BEGAN = {
+    "forked_from": "it was forked from another pod, and has had no run of its own",
+    "cleared_from": "its session was cleared, and has had no run since",
+    "rewound_from": "it was taken back to an earlier point, and has had no run since",
+}
+
+
+def nothing_left(state: PodState) -> str:
+    """Why there is nothing to go on with, as far as the active segment tells."""
+    if state.last_status == "finished":
+        return "its last run finished"
+    if state.last_run is not None:
+        return "its last run gave its message back"
+    return _BEGAN.get(state.start.lineage.kind_, "it has had no run yet")

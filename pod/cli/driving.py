@@ -24,7 +24,7 @@ from pod.events import Event, Result
 from pod.manifest import Loaded, Manifest
 from pod.pod import Pod, RunHandle
 from pod.result import EXIT, RunResult, failed_result
-from pod.state import PodState
+from pod.state import nothing_left
 from pod.stored import record_change
 
 WAIT_STEP = 0.5
@@ -205,22 +205,6 @@ class _Driving:
     def _failed(self, error: BaseException) -> RunResult:
         """The result of a run that an error ended: what a reader of the stream still needs to know."""
         return failed_result(error, self.pod.state, self.pod.name, expected(error) or 1)
-
-
-_BEGAN = {
-    "forked_from": "it was forked from another pod, and has had no run of its own",
-    "cleared_from": "its session was cleared, and has had no run since",
-    "rewound_from": "it was taken back to an earlier point, and has had no run since",
-}
-
-
-def nothing_left(state: PodState) -> str:
-    """Why there is nothing to go on with, as far as the active segment tells."""
-    if state.last_status == "finished":
-        return "its last run finished"
-    if state.last_run is not None:
-        return "its last run gave its message back"
-    return _BEGAN.get(state.start.lineage.kind_, "it has had no run yet")
 
 
 def _shown(result: RunResult) -> str:

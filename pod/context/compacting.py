@@ -96,7 +96,6 @@ class Compactor:
             state,
             self.sender.overhead(model),
             self._factor(),
-            summary_max=config.worker.summary_max_tokens,
             floor=config.retained_floor_tokens,
         )
         available = self.sender.budget(model).available

@@ -35,7 +35,7 @@ class Limits:
     def of(cls, available: int, triggers: list[int], mandatory: int = 0) -> Limits:
         """`target` is half the lowest trigger; without a trigger, half of what is available.
 
-        Where what must stand in any segment (`mandatory`: overhead, the user's words that stay whole, room for a summary) is
+        Where what must stand in any segment (`mandatory`: overhead, the user's words that stay whole, the least tail) is
         above that, it is half of the room between it and the trigger: one large message must not end a session that has room.
         """
         lowest = min([*triggers, available])
@@ -66,12 +66,12 @@ class Plan:
         return after < self.limits.target and after <= int(self.before.tokens * 0.9)
 
 
-def mandatory_of(state: PodState, overhead: int, factor: float, *, summary_max: int, floor: int) -> int:
-    """Tokens that stand in any new segment: `overhead` (raw), the user's words that stay whole, a summary, the least tail."""
+def mandatory_of(state: PodState, overhead: int, factor: float, *, floor: int) -> int:
+    """Tokens that stand in any new segment: `overhead` (raw), the user's words that stay whole, the least tail."""
     history = state.history
     whole = {state.first_input, *state.run_inputs}
     words = sum(history.tokens[history.index[i]] for i in whole if i is not None and i in history.index)
-    return int((overhead + words + summary_max + floor) * factor)
+    return int((overhead + words + floor) * factor)
 
 
 def make_plan(

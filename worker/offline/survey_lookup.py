@@ -12,7 +12,7 @@ from worker.offline.survey_listing import Listings, Search, TooMany, literal
 NAMES = 24
 """Names that one search looks up."""
 
-SEARCHES = 8
+SEARCHES = 5
 """Searches that one reply makes for imports."""
 
 FOUND = 200

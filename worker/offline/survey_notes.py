@@ -68,23 +68,24 @@ class End:
 
 
 class Notes:
-    """Lines of the notes that are in view, by number, of `total` lines."""
+    """Lines of the notes that are in view, by number, of `total` lines; pages stand in the first `pages` of them."""
 
     def __init__(self, lines: Mapping[int, str], total: int) -> None:
         self.lines = lines
         self.total = total
+        self.pages = total
         self._facts: dict[int, Fact | None] = {}
 
-    @property
-    def limit(self) -> int:
-        """Lines to be read back at once."""
+    def limit(self, offset: int) -> int:
+        """How many lines with pages are to be read back at once, from this one on."""
         sizes = [len(line.encode()) for line in self.lines.values() if not line.startswith(('["=', '["+'))]
-        return min(max(NOTE_BYTES * len(sizes) // max(sum(sizes), 1), 1), NOTE_LINES) if sizes else NOTE_LINES
+        fitting = max(NOTE_BYTES * len(sizes) // max(sum(sizes), 1), 1) if sizes else NOTE_LINES
+        return max(min(fitting, NOTE_LINES, self.pages - offset + 1), 1)
 
     def fact(self, number: int) -> Fact | None:
         """The page in a line, None where it holds something else. Raises `Unread`."""
         if number not in self.lines:
-            raise Unread(number, self.limit)
+            raise Unread(number, self.limit(number))
         if number not in self._facts:
             found = read_fact(self.lines[number])
             self._facts[number] = found if isinstance(found, Fact) else None
@@ -131,11 +132,11 @@ class Notes:
             totals = self.totals(number)
         return totals.best.get(path)
 
-    def first_page(self, file: int, end: int) -> int:
-        """The line of the first page of a Python file, by its number; pages end at line `end`. Raises `Unread`."""
-        low, high = (1, -1), (end + 1, file + 1)
+    def first_page(self, file: int) -> int:
+        """The line of the first page of a Python file, by its number. Raises `Unread`."""
+        low, high = (1, -1), (self.pages + 1, file + 1)
         for number in sorted(self.lines):
-            fact = self.fact(number) if number <= end else None
+            fact = self.fact(number) if number <= self.pages else None
             if fact is None or fact.number is None:
                 continue
             if fact.number == file and fact.first == 1 and is_python(fact):
@@ -150,7 +151,7 @@ class Notes:
             offset = min(max(guess, low[0] + 1), high[0] - 1)
         while offset in self.lines and offset < high[0] - 1:
             offset += 1
-        raise Unread(offset, self.limit)
+        raise Unread(offset, self.limit(offset))
 
 
 def is_python(fact: Fact) -> bool:
@@ -232,7 +233,7 @@ class Writer:
             fact = self.notes.fact(behind)
             if fact is not None and fact.first == 1 and is_python(fact) and fact.number == file:
                 return behind
-        return self.notes.first_page(file, self.totals.end)
+        return self.notes.first_page(file)
 
     def _piece(self, section: str, fact: Fact) -> tuple[str, int]:
         """What a page adds to a line, and how many findings that is."""

@@ -45,8 +45,8 @@ LOOKED_UP_LINES = 100
 REPLY_BYTES = 24_000
 """Bytes of files that one reply asks for, as far as they are known; some 6,000 tokens."""
 
-REPLY_FILES = 6
-"""Files that one reply asks for at most."""
+REPLY_PAGES = 6
+"""Pages that one reply asks for at most."""
 
 LINE_BYTES = 40
 """Bytes of a line of source, as a rule."""
@@ -179,6 +179,7 @@ class Surveyor:
         totals = end.totals or Totals(end.number, (end.fact.number or 0) + is_python(end.fact) if end.fact else 0)
         if totals.at >= totals.end and totals.high is not None:
             totals = totals.following(end.number)
+        notes.pages = totals.end
         start = totals.at
         notes.count(totals)
         if totals.complete and (start == totals.end or (start == 0 and not totals.done)):
@@ -190,7 +191,8 @@ class Surveyor:
             lines += totals.lines(len(lines))
             self.plan.call("append_file", path=self.task.notes, content="\n".join(lines) + "\n")
         if not totals.complete:
-            self._read_notes((totals.at if totals.at < totals.end else 0) + 1, notes.limit)
+            following = (totals.at if totals.at < totals.end else 0) + 1
+            self._read_notes(following, notes.limit(following))
 
     def _read_notes(self, offset: int, limit: int) -> None:
         torn = self.view.torn.get((self.task.notes or "", offset))
@@ -217,7 +219,7 @@ class Surveyor:
             self.plan.call("find_files", pattern=pattern, path=folder, limit=limit)
         # Pages that were read but not kept come once more beside the listing: one batch is always seen whole.
         for path, first, limit in self.view.asked:
-            if not self._is_done(path) and first == self._progress(path)[0]:
+            if not self._is_done(path) and first == self._progress(path)[0] and (path, first) not in self.view.pages:
                 self.plan.call("read_file", path=path, offset=first, limit=limit)
                 break
 
@@ -270,7 +272,7 @@ class Surveyor:
                 elif self._needed():
                     self._look_into(path)
                 left += [] if self._is_done(path) else [path]
-                if len(left) >= REPLY_FILES:
+                if len(left) >= REPLY_PAGES:
                     break
         except Missing as missing:
             self.missing = missing
@@ -319,6 +321,9 @@ class Surveyor:
                     lines.append(Instruction(path, (*self.view.instructions.get(path, ()), *found)).line())
                     self.view.learn(lines[-1])
             if self.task.notes:
+                if lines and self.latest and self.latest.path == path and lines[-1] == self.latest.line():
+                    # Only the last page that is noted at once need say what all of its file imports so far.
+                    lines[-1] = replace(self.latest, imports=()).line()
                 fact = self.latest = self._noted(fact)
             else:
                 # A summary keeps the newest fact about a file, so each one says all that is known of it.
@@ -357,15 +362,16 @@ class Surveyor:
         for path in left:
             first, _ = self._progress(path)
             limit = PAGE_LINES if self.files is not None else LOOKED_UP_LINES
-            if (path, first) in self.view.torn:
-                limit = max(self.view.torn[path, first] // 4, 1)
+            torn = self.view.torn.get((path, first))
+            if torn is not None:
+                limit, room = max(torn // 4, 1), 0
             known = self.view.known(path)
             noted = self.latest.total if self.latest and self.latest.path == path else None
             total = self.view.totals.get(path) or (known[0].total if known else noted)
             while True:
                 cost = min(limit * LINE_BYTES, UNKNOWN_BYTES)
                 cost = cost if total is None else min(total - first + 1, limit) * LINE_BYTES
-                if asked and cost > room:
+                if asked and (cost > room or asked >= REPLY_PAGES):
                     return
                 self.plan.call("read_file", path=path, offset=first, limit=limit)
                 asked += 1
