@@ -53,6 +53,14 @@ class Lookups(Modules):
                     found = {path for path in places.intersection(listing.paths) if self._is_in(path)}
                     self._known.setdefault((folder, name.lstrip("/")), set()).update(found)
 
+    def needs(self) -> int:
+        """How many names are needed."""
+        return sum(len(names) for names in self.needed.values())
+
+    def forget(self) -> None:
+        """Needs nothing again."""
+        self.needed.clear()
+
     def searches(self) -> list[Search]:
         """The searches for what is needed."""
         found: list[Search] = []

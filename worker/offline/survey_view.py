@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from worker.items import ContextItem, Item, ToolCallItem, ToolResultItem
@@ -89,6 +89,16 @@ class View:
         """The directives in force: the user's, then what was met in the named file."""
         met = [text for _, texts in sorted(self.instructions.items()) for text in texts]
         return read_directives([*self.texts, *met])
+
+    def page(self, path: str, line: int) -> Page | None:
+        """The page of a file that begins with a line, or what follows from there in a page that has it."""
+        found = self.pages.get((path, line))
+        if found is not None:
+            return found
+        for (name, _), page in self.pages.items():
+            if name == path and page.first < line <= page.last:
+                return replace(page, first=line, lines=page.lines[line - page.first :])
+        return None
 
     def complete(self, path: str) -> list[Fact] | None:
         """The facts of a file in order, when they cover all of it; else None."""

@@ -39,8 +39,8 @@ from worker.testing.function_model import make_reply
 PAGE_LINES = 300
 """Lines of a file that are read at once."""
 
-LOOKED_UP_LINES = 100
-"""The same where the imports of these lines must be looked up."""
+LOOKED_UP = 60
+"""Names that are looked up for one page; where it needs more, a part of the page is noted first."""
 
 REPLY_BYTES = 24_000
 """Bytes of files that one reply asks for, as far as they are known; some 6,000 tokens."""
@@ -218,8 +218,8 @@ class Surveyor:
         for folder, pattern, limit in missing.searches:
             self.plan.call("find_files", pattern=pattern, path=folder, limit=limit)
         # Pages that were read but not kept come once more beside the listing: one batch is always seen whole.
-        for path, first, limit in self.view.asked:
-            if not self._is_done(path) and first == self._progress(path)[0] and (path, first) not in self.view.pages:
+        for path, first, limit in self.view.asked if not any(c.name == "read_file" for c in self.plan.calls) else ():
+            if not self._is_done(path) and first == self._progress(path)[0] and not self.view.page(path, first):
                 self.plan.call("read_file", path=path, offset=first, limit=limit)
                 break
 
@@ -291,7 +291,7 @@ class Surveyor:
             self._search(Missing(*needed))
         elif left:
             self._read(left)
-        elif self.missing:
+        if self.missing and not needed and len(left) < REPLY_PAGES:
             self._search(self.missing)
         return bool(needed or left or self.missing or self.plan.calls)
 
@@ -303,9 +303,9 @@ class Surveyor:
         lines: list[str] = []
         while not self._is_done(path):
             first, carry = self._progress(path)
-            page = self.view.pages.get((path, first))
+            page = self.view.page(path, first)
             if page is not None:
-                fact = self._fact(page, carry)
+                fact, page = self._fact(page, carry)
             elif (path, first) in self.view.ended:
                 fact = Fact(path, first, first - 1, first - 1)
             elif path in self.view.unreadable:
@@ -346,14 +346,23 @@ class Surveyor:
 
     def _look_into(self, path: str) -> None:
         """Finds out what must be looked up for a page that is in view, and cannot be noted yet."""
-        page = self.view.pages.get((path, self._progress(path)[0]))
+        page = self.view.page(path, self._progress(path)[0])
         if page is not None:
             self._fact(page, "")
 
-    def _fact(self, page: Page, carry: str) -> Fact:
-        if page.path.endswith(".py"):
-            return study(page.path, page.lines, page.first, page.total, carry, self.modules)
-        return Fact(page.path, page.first, page.last, page.total)
+    def _fact(self, page: Page, carry: str) -> tuple[Fact, Page]:
+        """What a page says, or as much of it as can be looked up at once."""
+        if not page.path.endswith(".py"):
+            return Fact(page.path, page.first, page.last, page.total), page
+        before = self.modules.needs() if isinstance(self.modules, Lookups) else 0
+        while True:
+            fact = study(page.path, page.lines, page.first, page.total, carry, self.modules)
+            if not isinstance(self.modules, Lookups) or len(page.lines) < 2:
+                return fact, page
+            if self.modules.needs() - before <= LOOKED_UP:
+                return fact, page
+            self.modules.forget()
+            page = replace(page, lines=page.lines[: len(page.lines) // 2], last=page.first + len(page.lines) // 2 - 1)
 
     def _read(self, left: list[str]) -> None:
         """Asks for the next pages, as many as a reply may bring: all of a file before those of the next."""
@@ -361,7 +370,7 @@ class Surveyor:
         asked = 0
         for path in left:
             first, _ = self._progress(path)
-            limit = PAGE_LINES if self.files is not None else LOOKED_UP_LINES
+            limit = PAGE_LINES
             torn = self.view.torn.get((path, first))
             if torn is not None:
                 limit, room = max(torn // 4, 1), 0
@@ -369,8 +378,7 @@ class Surveyor:
             noted = self.latest.total if self.latest and self.latest.path == path else None
             total = self.view.totals.get(path) or (known[0].total if known else noted)
             while True:
-                cost = min(limit * LINE_BYTES, UNKNOWN_BYTES)
-                cost = cost if total is None else min(total - first + 1, limit) * LINE_BYTES
+                cost = self._expected() if total is None else min(total - first + 1, limit) * LINE_BYTES
                 if asked and (cost > room or asked >= REPLY_PAGES):
                     return
                 self.plan.call("read_file", path=path, offset=first, limit=limit)
@@ -379,6 +387,13 @@ class Surveyor:
                 first += limit
                 if total is None or first > total:
                     break
+
+    def _expected(self) -> int:
+        """Bytes expected of the first page of a file: of many files, those in view tell something."""
+        if self.files is not None or len(self.view.pages) < REPLY_PAGES // 2:
+            return UNKNOWN_BYTES
+        lines = sum(len(page.lines) for page in self.view.pages.values()) // len(self.view.pages)
+        return min(2 * lines * LINE_BYTES, UNKNOWN_BYTES)
 
     # The report: from facts to lines.
 
