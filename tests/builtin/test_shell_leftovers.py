@@ -151,6 +151,8 @@ async def test_a_command_gets_the_environment_it_was_given_and_no_more(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
+    # An interpreter that starts in the C locale puts this into its own environment.
+    monkeypatch.delenv("LC_CTYPE", raising=False)
     monkeypatch.setenv("MY_API_KEY", "value-of-the-key")
     seen: list[set[str]] = []
     for supervised in (True, False):
