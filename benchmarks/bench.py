@@ -154,9 +154,7 @@ def loops(reps: int, quick: bool) -> list[Row]:
             f"{big.row['encoded']} of {big.row['items']}",
         ),
         Row("RSS growth, MB", big.row["grown_kb"] / 1000, 10.0, "from step 10 to the end"),
-        Row(
-            "longest hold of the event loop by us, ms", big.hold_ms, 10.0, "per callback, send of bytes left out"
-        ),
+        Row("longest hold of the event loop by us, ms", big.hold_ms, 10.0, "per callback, send of bytes left out"),
         Row("stored, MB a 1,000 steps", big.row["stored"] / MB, 2.0, "segment, blobs, pointer"),
     ]
     for name, cell in (("T=200", big), ("T=4000", large)):

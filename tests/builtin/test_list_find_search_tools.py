@@ -102,7 +102,18 @@ async def test_files_are_found_without_what_git_ignores(rig: Rig) -> None:
     assert output.summary.startswith("find_files nothing in .: no files")
     output = await rig.call("find_files", pattern="*", limit=1)
     assert output.content == ".gitignore"
-    assert "4 files; only the first 1 are shown" in output.summary
+    assert '4 files; only the first 1 are shown, after=".gitignore" shows what follows' in output.summary
+
+
+async def test_what_follows_a_path_is_found_without_what_stands_before_it(rig: Rig) -> None:
+    tree(rig)
+    output = await rig.call("find_files", pattern="*", after=".gitignore", limit=2)
+    assert output.content == "a.py\nsub/b.py"
+    assert '4 files, 3 after .gitignore; only the first 2 are shown, after="sub/b.py"' in output.summary
+    output = await rig.call("find_files", pattern="*", after="sub/b.py")
+    assert output.content == "sub/c.txt" and "only the first" not in output.summary
+    output = await rig.call("find_files", pattern="*", after="sub/c.txt")
+    assert output.content is None and output.summary.startswith("find_files * in .: 4 files, none after sub/c.txt")
 
 
 async def test_nested_ignore_files_and_those_above_the_start_count(rig: Rig) -> None:
@@ -111,7 +122,7 @@ async def test_nested_ignore_files_and_those_above_the_start_count(rig: Rig) -> 
     for name in ("a.log", "sub/keep.log", "sub/b.log", "sub/tmp", "sub/gen/x", "sub/deep/tmp", "sub/deep/ok"):
         rig.file(name)
     output = await rig.call("find_files", pattern="*", path="sub")
-    assert output.content == "sub/.gitignore\nsub/keep.log\nsub/deep/ok"
+    assert output.content == "sub/.gitignore\nsub/deep/ok\nsub/keep.log"
 
 
 async def test_text_is_found_with_path_line_and_text(rig: Rig, either: str) -> None:

@@ -157,7 +157,7 @@ async def test_the_end_of_the_file_written_last_is_read_again(tmp_path: Path, so
     (tmp_path / "f1.py").write_text("a = 1\n")
     items = [*session(1), *written("notes.md")]
     result = await run(tmp_path, items, source, recent=("f1.py", "notes.md"))
-    assert [(mark.path, mark.offset, mark.limit) for mark in result.marks] == [("notes.md", 31, None)]
+    assert [(mark.path, mark.offset, mark.limit) for mark in result.marks] == [("notes.md", 39, None)]
     assert [reference.path for reference in result.references] == ["f1.py"]
 
 

@@ -78,7 +78,7 @@ async def test_notes_are_read_back_in_parts(root: Path, seed: int, monkeypatch: 
     """With parts so small that neither the notes nor the totals nor the report ever stand in one request."""
     monkeypatch.setattr("worker.offline.survey_notes.NOTE_LINES", 10)
     monkeypatch.setattr("worker.offline.survey_totals.RANGE", 9)
-    monkeypatch.setattr("worker.offline.surveyor.PAGE_LINES", 40)
+    monkeypatch.setattr("worker.offline.survey_reader.PAGE_LINES", 40)
     monkeypatch.setattr("worker.offline.surveyor.CHUNK_TOKENS", 300)
     monkeypatch.setattr("worker.offline.survey_totals.ENTRIES", 6)
     tree = grow(root, seed, files=20, met_as="py" if seed % 2 else "txt")

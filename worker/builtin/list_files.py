@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from bisect import bisect_right
 from collections import Counter
 from pathlib import Path
 from typing import Annotated
@@ -88,35 +89,36 @@ async def find_files(
     path: str = ".",
     limit: Annotated[int, Field(ge=1, le=10_000)] = 500,
     ignored: bool = False,
+    after: str = "",
 ) -> ToolOutput:
-    """Finds files by a glob pattern, in a folder and all below it. Links are not followed, .git is left out.
+    """Finds files by a glob pattern, in a folder and all below it, in the order of their paths. Links are not followed,
+    .git is left out.
 
     Args:
         pattern: such as *.py (any depth), src/**/test_*.py or *.{ts,tsx}
         path: the folder to start from; a pattern with a slash is relative to it
         limit: the most paths to show
         ignored: also find what .gitignore leaves out
+        after: only paths that come after this one, as an earlier answer showed it
     """
-    return await in_thread(_find, context.get(Scope), Visible.of(context), pattern, path, limit, ignored)
+    return await in_thread(_find, context.get(Scope), Visible.of(context), pattern, path, limit, ignored, after)
 
 
-def _find(scope: Scope, visible: Visible, pattern: str, path: str, limit: int, ignored: bool) -> ToolOutput:
+def _find(scope: Scope, visible: Visible, pattern: str, path: str, limit: int, ignored: bool, after: str) -> ToolOutput:
     glob = Glob(pattern)
     folder = folder_in_scope(scope, path)
     visible.check(scope, path)
     walk = Walk(scope, folder, ignored=ignored, check=give_up_if_cancelled, visible=visible)
-    found: list[str] = []
-    total = 0
-    for entry in walk:
-        if glob.matches(entry.path):
-            total += 1
-            if total <= limit:
-                found.append(safe_name(scope.show(folder / entry.path)))
+    found = sorted(safe_name(scope.show(folder / entry.path)) for entry in walk if glob.matches(entry.path))
+    total = len(found)
+    rest = found[bisect_right(found, after) :] if after else found
     summary = f"find_files {pattern} in {scope.show(folder)}: {total or 'no'} file{'' if total == 1 else 's'}"
-    if total > limit:
-        summary += f"; only the first {limit} are shown"
+    if after and found:
+        summary += f", {len(rest) or 'none'} after {safe_name(after)}"
+    if len(rest) > limit:
+        summary += f'; only the first {limit} are shown, after="{rest[limit - 1]}" shows what follows'
     if walk.stopped:
         summary += f"; {walk.stopped}, more may exist"
     if walk.skipped.total():
         summary += f"; skipped: {skipped_words(walk.skipped)}"
-    return ToolOutput(summary=summary, content="\n".join(found) or None)
+    return ToolOutput(summary=summary, content="\n".join(rest[:limit]) or None)

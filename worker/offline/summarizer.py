@@ -40,7 +40,7 @@ HITS = 50
 SPAN = 80
 """Items that one reading asks for at most."""
 
-END_LINES = 10
+END_LINES = 2
 """Lines at the end of the file written last that are read again."""
 
 DIRECTIVE_CHARS = 600

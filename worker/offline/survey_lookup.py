@@ -7,10 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from worker.offline.survey_facts import Modules
-from worker.offline.survey_listing import Listings, Search, TooMany, literal
+from worker.offline.survey_listing import Listings, Place, Search, TooMany, literal
 
 NAMES = 24
 """Names that one search looks up."""
+
+CHARACTERS = 900
+"""Characters of these names; a longer name is taken for one that no file has."""
 
 SEARCHES = 5
 """Searches that one reply makes for imports."""
@@ -30,9 +33,10 @@ class Lookups(Modules):
     def __init__(self, listings: Listings, folders: Sequence[str]) -> None:
         super().__init__(())
         self.needed: dict[tuple[str, str], dict[str, None]] = {}
+        self._order: list[tuple[tuple[str, str], str]] = []
         self._folders = folders
         self._known: dict[tuple[str, str], set[str]] = {}
-        for (folder, pattern), listing in listings.items():
+        for (folder, pattern, _), listing in listings.items():
             search = _SEARCH.fullmatch(pattern)
             if search is None or listing.cut:
                 continue
@@ -57,19 +61,32 @@ class Lookups(Modules):
         """How many names are needed."""
         return sum(len(names) for names in self.needed.values())
 
-    def forget(self) -> None:
-        """Needs nothing again."""
+    def forget(self, count: int) -> None:
+        """Needs no more than the first names that were needed."""
+        names = self._order[:count]
         self.needed.clear()
+        self._order.clear()
+        for place, name in names:
+            self._need(place, name)
+
+    def _need(self, place: tuple[str, str], name: str) -> None:
+        if name not in self.needed.setdefault(place, {}):
+            self.needed[place][name] = None
+            self._order.append((place, name))
 
     def searches(self) -> list[Search]:
         """The searches for what is needed."""
         found: list[Search] = []
         for (folder, start), names in self.needed.items():
-            every = [literal(name) if start else f"/{literal(name)}" for name in names]
-            for at in range(0, len(every), NAMES):
-                part = every[at : at + NAMES]
-                part += part if len(part) == 1 else []
-                found.append(Search(folder, f"{start}{{{','.join(part)}}}{{.py,/__init__.py}}", FOUND))
+            part: list[str] = []
+            for name in [*names, ""]:
+                choice = f"{'' if start else '/'}{literal(name)}"
+                if part and (not name or len(part) == NAMES or len(",".join([*part, choice])) > CHARACTERS):
+                    # A single choice in braces would stand for itself, braces and all.
+                    part += part if len(part) == 1 else []
+                    found.append(Search(Place(folder, f"{start}{{{','.join(part)}}}{{.py,/__init__.py}}"), FOUND))
+                    part = []
+                part.append(choice)
         return found[:SEARCHES]
 
     def named(self, name: str) -> str | None:
@@ -97,7 +114,7 @@ class Lookups(Modules):
         for folder in self._folders:
             found = self._known.get((folder, _ROOT + root))
             if found is None:
-                self.needed.setdefault((folder, _ROOT), {})[root] = None
+                self._need((folder, _ROOT), root)
                 continue
             for base in sorted({str(_base(PurePosixPath(path))) for path in found}):
                 if base == "." or not self._at(base, "__init__"):
@@ -115,10 +132,9 @@ class Lookups(Modules):
         if not self._is_in(_join(folder, name) + "/"):
             return set()
         found = self._known.get((folder, name))
-        if found is None:
-            self.needed.setdefault((folder, ""), {})[name] = None
-            return set()
-        return found
+        if found is None and len(name) < CHARACTERS // 2:
+            self._need((folder, ""), name)
+        return found or set()
 
     def _is_in(self, path: str) -> bool:
         return any(top == "." or path.startswith(top + "/") for top in self._folders)

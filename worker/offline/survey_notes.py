@@ -4,7 +4,7 @@
     0 ["src/a.py",1,300,420,"|0|x","open_reader",...]      a page: see `worker.offline.survey_facts`
     0 ["src/a.py",301,420,420,...]                         the next page of the same file
     ["!src/NOTE.txt","Last line: The end."]                what was met, before the page that ends its file
-    ["=",...]                                              totals: see `worker.offline.survey_totals`
+    ["~",...]  ["=",...]                                   totals and their end: see `worker.offline.survey_totals`
     ["+",7,120,180,"- `src/a.py`: open_reader, ...",0]     line 7 of the report, as far as lines up to 120 say it
 
 Each page says only what stands in it (but for its imports, which are all of its file so far), so notes grow as files do.
@@ -26,7 +26,7 @@ from worker.offline.survey_totals import Totals
 NOTE_LINES = 100
 """Lines of the notes that are read back at once, at most."""
 
-NOTE_BYTES = 10_000
+NOTE_BYTES = 12_000
 """Bytes of them, as far as the lines in view tell how long lines are."""
 
 LINE_BYTES = 16_000
@@ -34,12 +34,11 @@ LINE_BYTES = 16_000
 
 
 class Unread(Exception):
-    """Lines of the notes must be read first."""
+    """Lines of the notes must be read first: `parts` has the first of them and how many."""
 
-    def __init__(self, offset: int, limit: int) -> None:
-        super().__init__(offset, limit)
-        self.offset = offset
-        self.limit = limit
+    def __init__(self, *parts: tuple[int, int]) -> None:
+        super().__init__(parts)
+        self.parts = parts
 
 
 class Mark(NamedTuple):
@@ -75,6 +74,7 @@ class Notes:
         self.total = total
         self.pages = total
         self._facts: dict[int, Fact | None] = {}
+        self._totals: dict[st.Range, st.Importers] = {}
 
     def limit(self, offset: int) -> int:
         """How many lines with pages are to be read back at once, from this one on."""
@@ -85,7 +85,7 @@ class Notes:
     def fact(self, number: int) -> Fact | None:
         """The page in a line, None where it holds something else. Raises `Unread`."""
         if number not in self.lines:
-            raise Unread(number, self.limit(number))
+            raise Unread((number, self.limit(number)))
         if number not in self._facts:
             found = read_fact(self.lines[number])
             self._facts[number] = found if isinstance(found, Fact) else None
@@ -97,10 +97,13 @@ class Notes:
         number = self.total
         while number > 0:
             if number not in self.lines:
-                raise Unread(number, 1)
+                raise Unread((number, 1))
             row = st.row_of(self.lines[number])
             if st.is_totals(row):
-                return End(totals=self.totals(number), number=number, mark=mark)
+                between = number - row[5]
+                if not all(line in self.lines for line in range(between, number)):
+                    raise Unread((between, number - between))
+                return End(totals=st.read_end(number, row), number=number, mark=mark)
             if row and row[0] == "+":
                 mark = mark or Mark(*row[1:])
                 number = row[3] or number - 1
@@ -111,30 +114,44 @@ class Notes:
             number -= 1
         return End(mark=mark)
 
-    def totals(self, number: int) -> Totals:
-        """The totals to which line `number` belongs. Raises `Unread`."""
-        if number not in self.lines:
-            raise Unread(number, 1)
-        first, last = st.span(number, st.row_of(self.lines[number]))
-        if not all(line in self.lines for line in range(max(first, 1), last + 1)):
-            raise Unread(max(first, 1), last - first + 1)
-        return st.read_totals(self.lines, last)
-
     def count(self, totals: Totals) -> None:
-        """Counts what follows in view."""
+        """Counts what follows in view. Raises `Unread` where what was counted before is not in view."""
+        if totals.best_at is not None:
+            following = totals.at + 1
+            missing = self._missing(totals.best_at)
+            if missing:
+                wanted = [(following, self.limit(following))] if following not in self.lines else []
+                raise Unread(missing, *wanted)
+            totals.best = self._best(totals.best_at)
         while totals.at < totals.end and totals.at + 1 in self.lines:
             totals.take(self.fact(totals.at + 1))
 
     def importer(self, path: str, totals: Totals) -> tuple[str, int] | None:
         """Who imports a file most, from totals that are complete. Raises `Unread`."""
+        place = totals.best_at
         if not totals.covers(path):
-            number = next(number for number, low in reversed(totals.done) if low <= path)
-            totals = self.totals(number)
-        return totals.best.get(path)
+            place = next(each for each in reversed(totals.done) if each.low <= path)
+        if place is None:
+            return totals.best.get(path)
+        missing = self._missing(place)
+        if missing:
+            raise Unread(missing)
+        return self._best(place).get(path)
+
+    def _missing(self, place: st.Range) -> tuple[int, int] | None:
+        missing = [number for number in range(place.first, place.last + 1) if number not in self.lines]
+        return (missing[0], place.last - missing[0] + 1) if missing else None
+
+    def _best(self, place: st.Range) -> st.Importers:
+        if place not in self._totals:
+            self._totals[place] = st.read_entries(self.lines[n] for n in range(place.first, place.last + 1))
+        return self._totals[place]
 
     def first_page(self, file: int) -> int:
         """The line of the first page of a Python file, by its number. Raises `Unread`."""
-        low, high = (1, -1), (self.pages + 1, file + 1)
+        low, low_file = 1, -1
+        high, high_file = self.pages + 1, file + 1
+        same: Fact | None = None
         for number in sorted(self.lines):
             fact = self.fact(number) if number <= self.pages else None
             if fact is None or fact.number is None:
@@ -142,16 +159,21 @@ class Notes:
             if fact.number == file and fact.first == 1 and is_python(fact):
                 return number
             if fact.number < file or (fact.number == file and not is_python(fact)):
-                low = max(low, (number, fact.number))
-            else:
-                high = min(high, (number, fact.number))
-        offset = low[0] + 1
-        if file - low[1] > 1 and high[0] - low[0] > NOTE_LINES:
-            guess = low[0] + (file - low[1]) * (high[0] - low[0]) // max(high[1] - low[1], 1) - NOTE_LINES // 4
-            offset = min(max(guess, low[0] + 1), high[0] - 1)
-        while offset in self.lines and offset < high[0] - 1:
+                low, low_file = number, fact.number
+            elif number < high:
+                high, high_file, same = number, fact.number, fact if fact.number == file else None
+        offset = low + 1
+        if same is not None:
+            # A later page of the file: its pages are of one size, as a rule.
+            offset = max(high - (same.first - 1) // max(same.last - same.first + 1, 1) - 2, offset)
+        elif high - low > NOTE_LINES:
+            guess = low + (file - low_file) * (high - low) // max(high_file - low_file, 1) - NOTE_LINES // 4
+            quarter = (high - low) // 4
+            # Files differ in length, so each step leaves out a quarter of what is in question.
+            offset = min(max(guess, low + (quarter if quarter > NOTE_LINES else 1)), high - quarter)
+        while offset in self.lines and offset < high - 1:
             offset += 1
-        raise Unread(offset, self.limit(offset))
+        raise Unread((offset, self.limit(offset)))
 
 
 def is_python(fact: Fact) -> bool:

@@ -7,16 +7,16 @@ files are imported than one range may have, the facts are gone through again for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from worker.offline.survey_facts import Fact, imported_name, imported_path
 
-RANGE = 160
+RANGE = 200
 """Imported files that one range has at most."""
 
-ENTRIES = 40
+ENTRIES = 20
 """Files in one line of totals."""
 
 Importers = dict[str, tuple[str, int]]
@@ -40,12 +40,20 @@ def add(best: Importers, fact: Fact) -> None:
             best[target] = (fact.path, count)
 
 
+class Range(NamedTuple):
+    """Where the totals of a range stand: lines of the notes (`last` below `first`: none), and with which file it begins."""
+
+    first: int
+    last: int
+    low: str
+
+
 @dataclass(slots=True)
 class Totals:
     """Totals over the notes up to line `at`; facts end at line `end`, and `files` Python files are noted.
 
-    They are of the imported files from `low` on and before `high` (None: to the last). `done` has the totals of earlier
-    ranges: the last line of each, and where its range begins.
+    They are of the imported files from `low` on and before `high` (None: to the last). `done` has the earlier ranges.
+    Totals that were read back stand in the lines of `best_at`, and are `best` once these lines are in view.
     """
 
     end: int
@@ -54,7 +62,8 @@ class Totals:
     low: str = ""
     high: str | None = None
     best: Importers = field(default_factory=dict[str, tuple[str, int]])
-    done: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    done: list[Range] = field(default_factory=list[Range])
+    best_at: Range | None = None
 
     @property
     def complete(self) -> bool:
@@ -76,13 +85,14 @@ class Totals:
         """Whether a file is in the range."""
         return self.low <= path and (self.high is None or path < self.high)
 
-    def following(self, number: int) -> Totals:
-        """The totals of the next range, before anything is counted; these here end at line `number` of the notes."""
-        return Totals(self.end, self.files, 0, self.high or "", None, {}, [*self.done, (number, self.low)])
+    def following(self) -> Totals:
+        """The totals of the next range, before anything is counted."""
+        done = [*self.done, self.best_at] if self.best_at else self.done
+        return Totals(self.end, self.files, 0, self.high or "", None, {}, done)
 
-    def lines(self, before: int) -> list[str]:
-        """The totals as lines of the notes; `before` lines that belong to them stand in front."""
-        flat: list[list[Any]] = [[self.files, self.low, self.high, self.done]]
+    def lines(self, between: Sequence[str]) -> list[str]:
+        """The totals as lines of the notes, with lines that belong to them between entries and end."""
+        rows: list[list[Any]] = []
         targets = sorted(self.best)
         for at in range(0, len(targets), ENTRIES):
             entries: list[Any] = []
@@ -91,35 +101,39 @@ class Totals:
                 importer, count = self.best[target]
                 entries += [imported_name(target, last), imported_name(importer, target), count]
                 last = target
-            flat.append(entries)
-        rows = (["=", self.at, self.end, before, len(flat), number, part] for number, part in enumerate(flat))
-        return [json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows]
+            rows.append(["~", *entries])
+        end: list[Any] = ["=", self.at, self.end, self.files, len(rows), len(between), self.low, self.high, self.done]
+        return [*map(_line, rows), *between, _line(end)]
 
 
 def is_totals(row: Sequence[Any]) -> bool:
-    """Whether a row belongs to totals: where they are, the end of the facts, lines before, rows, which of them, and
-    what they say."""
-    return len(row) == 7 and row[0] == "="
+    """Whether a row ends totals: where they are, the end of the facts, files, lines of entries, lines between, the
+    range, and the earlier ranges."""
+    return len(row) == 9 and row[0] == "="
 
 
-def span(number: int, row: Sequence[Any]) -> tuple[int, int]:
-    """The first and the last line of the totals to which a row in line `number` belongs, with the lines before."""
-    return number - row[5] - row[3], number - row[5] + row[4] - 1
+def read_end(number: int, row: Sequence[Any]) -> Totals:
+    """The totals that end in line `number` of the notes with this row, without their entries."""
+    _, at, end, files, count, between, low, high, done = row
+    first = number - between - count
+    here = Range(first, first + count - 1, low)
+    return Totals(end, files, at, low, high, {}, [Range(*each) for each in done], here)
 
 
-def read_totals(lines: Mapping[int, str], last: int) -> Totals:
-    """The totals that end in line `last`; all their lines must be there."""
-    row = row_of(lines[last])
-    first = span(last, row)[0] + row[3]
-    files, low, high, done = row_of(lines[first])[6]
-    totals = Totals(row[2], files, row[1], low, high, {}, [(number, start) for number, start in done])
-    for number in range(first + 1, last + 1):
-        entries = row_of(lines[number])[6]
+def read_entries(lines: Iterable[str]) -> Importers:
+    """The entries in lines of totals."""
+    best: Importers = {}
+    for line in lines:
+        entries = row_of(line)[1:]
         target = ""
         for at in range(0, len(entries), 3):
             target = imported_path(entries[at], target)
-            totals.best[target] = (imported_path(entries[at + 1], target), entries[at + 2])
-    return totals
+            best[target] = (imported_path(entries[at + 1], target), entries[at + 2])
+    return best
+
+
+def _line(row: Sequence[Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
 
 def counted(facts: Iterable[Fact]) -> Importers:

@@ -10,7 +10,7 @@ from typing import Any
 
 from worker.items import ContextItem, Item, ToolCallItem, ToolResultItem
 from worker.offline.survey_facts import Fact, Instruction, read_fact
-from worker.offline.survey_listing import Listing
+from worker.offline.survey_listing import Listing, Place
 from worker.offline.survey_task import Directives, Task, read_directives, read_task
 
 PRUNED = "[pruned: "
@@ -71,7 +71,7 @@ class View:
     task: Task
     texts: list[str]
     fresh: bool = True
-    listings: dict[tuple[str, str], Listing] = field(default_factory=dict[tuple[str, str], Listing])
+    listings: dict[Place, Listing] = field(default_factory=dict[Place, Listing])
     pages: dict[tuple[str, int], Page] = field(default_factory=dict[tuple[str, int], Page])
     torn: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     facts: dict[str, dict[int, Fact]] = field(default_factory=dict[str, dict[int, Fact]])
@@ -82,6 +82,7 @@ class View:
     notes: OwnFile = field(default_factory=OwnFile)
     report: OwnFile = field(default_factory=OwnFile)
     last_error: str = ""
+    denied: str = ""
     dropped: int = 0
     asked: list[tuple[str, int, int | None]] = field(default_factory=list[tuple[str, int, int | None]])
 
@@ -287,12 +288,15 @@ def _page(path: str, result: ToolResultItem) -> Page | None:
 
 
 def _listed(view: View, path: str, arguments: dict[str, Any], result: ToolResultItem) -> None:
-    key = (path, str(arguments.get("pattern", "")))
+    key = Place(path, str(arguments.get("pattern", "")), str(arguments.get("after", "")))
     view.listings.pop(key, None)
     if result.status == "interrupted" or result.pruned:
         return
-    if result.status != "ok":
+    if result.status == "denied":
+        view.denied = result.summary
+    elif result.status != "ok":
         view.listings[key] = Listing((), problem=result.summary)
+    if result.status != "ok":
         return
     head, *cut = _LEFT_OUT.split(result.content or "", maxsplit=1)
     lines = [line for line in head.split("\n") if line]
