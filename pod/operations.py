@@ -12,13 +12,14 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from interceptors.approvals import ApprovalAnswered, ApprovalAsked
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope
 from pod.carry import Carry, Totals
 from pod.errors import NotSettled, PodExists, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
+from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import now
 from pod.points import settled_point
@@ -66,7 +67,7 @@ def answer(
     *,
     approved: bool,
     by: str = "",
-    scope: Literal["once", "run"] | None = None,
+    scope: ApprovalScope | None = None,
     message: str = "",
 ) -> None:
     """Puts a human's answer on record, durable when it returns. Blocks.
@@ -135,7 +136,7 @@ def _hash(path: Path) -> str | None:
         if not path.is_file():
             return None
         digest = hashlib.sha256()
-        with path.open("rb") as file:
+        with open_file(path) as file:
             while chunk := file.read(READ_STEP):
                 digest.update(chunk)
     except OSError:

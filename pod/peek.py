@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from pod.errors import PodError
+from pod.log.files import open_file
 from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
 from pod.reading import last_lines
@@ -128,7 +129,7 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
 
 def _first(path: Path) -> dict[str, Any]:
     """The body of the first entry, empty where it is longer than the look goes or does not read."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         data = file.readline(HEAD)
     if not data.endswith(b"\n"):
         return {}

@@ -7,13 +7,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self, get_args
 
 import anyio
 from anyio.abc import TaskGroup
 
+from interceptors.approvals import ApprovalScope
 from pod import setup
 from pod.bus import Subscription, Told
 from pod.errors import UsageProblem
@@ -72,6 +74,8 @@ class Pod:
         self.cwd = Path(os.path.realpath(options.cwd or Path.cwd()))
         self.name = options.name or self.manifest.pod.name or _generated(self._loaded)
         self._stack = AsyncExitStack()
+        self._running: Running | None = None
+        self._closed = False
 
     @classmethod
     def open(
@@ -105,6 +109,11 @@ class Pod:
             problems = [p for p in (*check(manifest), *unsupported(manifest)) if p.severity == "error"]
             if problems:
                 raise ManifestError(problems)
+        asynchronous = next((each for each in observers if iscoroutinefunction(each)), None)
+        if asynchronous is not None:
+            raise UsageProblem(
+                f"the observer {asynchronous.__qualname__} is async: observers are plain functions, `subscribe()` is for tasks"
+            )
         options = Options(
             name=name, cwd=folder, home=Path(home).absolute() if home is not None else None, tools=tools, interceptors=interceptors,
             model=model, compact_model=compact_model, deps=deps, headless=headless, on_yield=on_yield, observers=observers,
@@ -137,9 +146,12 @@ class Pod:
     # -- entering ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        if self._running is not None or self._closed:
+            raise UsageProblem(f"pod {self.name!r} was entered before: make another one with Pod.open or Pod.reopen")
         try:
             await self._enter()
         except BaseException:
+            self._closed = True
             with anyio.CancelScope(shield=True):
                 await self._stack.aclose()
             raise
@@ -162,12 +174,12 @@ class Pod:
         self._stack.callback(session.close)
         services = Services.of(m, session, self.cwd)
         self._stack.push_async_callback(services.processes.end_all)
-        self._running = Running(
+        running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
             cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
         )  # fmt: skip
-        self._running.bus.observers += o.observers
-        self._running.instructions = await anyio.to_thread.run_sync(collect, self.cwd, m.worker.instructions)
+        running.bus.observers += o.observers
+        running.instructions = await anyio.to_thread.run_sync(collect, self.cwd, m.worker.instructions)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
     def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
@@ -191,6 +203,7 @@ class Pod:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
+        self._closed = True
         try:
             return await self._stack.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
@@ -206,25 +219,25 @@ class Pod:
 
         Raises `UsageProblem` for blank text or while a run is under way; nothing is stored then.
         """
-        return await self._running.drive(text)
+        return await self._open.drive(text)
 
     async def resume(self) -> RunResult:
         """Goes on without new input: an open run, an unanswered message, a run that stopped early.
 
         Raises `UsageProblem` where nothing is left to do.
         """
-        await self._running.drain()
-        if not self._running.session.state.unanswered:
+        await self._open.drain()
+        if not self._open.session.state.unanswered:
             raise UsageProblem(
                 f"pod {self.name!r} has nothing to go on with: {nothing_left(self.state)}. Give it a new message."
             )
-        return await self._running.drive(None)
+        return await self._open.drive(None)
 
     def start(self, text: str | None) -> RunHandle:
         """A handle on a new run (None: go on without new input). Enter it to begin. Raises `UsageProblem` for blank text."""
         if text is not None:
             said(text)
-        return RunHandle(self._running, self._group, text, self.events, self.init_event)
+        return RunHandle(self._open, self._group, text, self.events, self.init_event)
 
     # -- steering and looking ---------------------------------------------------------------------------------
 
@@ -233,9 +246,9 @@ class Pod:
 
         Raises `UsageProblem` for blank text.
         """
-        return await self._running.accept(text)
+        return await self._open.accept(text)
 
-    async def approve(self, approval: str, *, scope: Literal["once", "run"] | None = None, by: str = "") -> None:
+    async def approve(self, approval: str, *, scope: ApprovalScope | None = None, by: str = "") -> None:
         """Answers yes. The call runs when the pod goes on (`resume`). Raises `UsageProblem` for an id that is not asked.
 
         `scope` of None takes the one that was asked for.
@@ -247,30 +260,35 @@ class Pod:
         await self._answer(approval, False, {"message": message, "by": by})
 
     async def _answer(self, approval: str, approved: bool, args: dict[str, Any]) -> None:
-        if not self._running.answer(approval, approved, args):
-            asked = ", ".join(self._running.session.state.approvals) or "nothing is asked"
+        if args.get("scope") not in (None, *get_args(ApprovalScope)):
+            raise UsageProblem(
+                f"the scope {args['scope']!r} is none: it is {' or '.join(map(repr, get_args(ApprovalScope)))}"
+            )
+        if not self._open.answer(approval, approved, args):
+            asked = ", ".join(self._open.session.state.approvals) or "nothing is asked"
             raise UsageProblem(f"no approval {approval!r} is open in pod {self.name!r} (open: {asked})")
-        await self._running.session.sync()
+        await self._open.session.sync()
 
     @property
     def approvals(self) -> list[Any]:
         """What waits for a human."""
-        return list(self._running.session.state.approvals.values())
+        return list(self.running.session.state.approvals.values())
 
     async def compact(self, focus: str | None = None) -> bool:
         """Compacts by hand, between runs. Returns whether a new segment began; the reason otherwise is a warning on record."""
-        if self._running.busy:
-            self._running.orders.compact, self._running.orders.focus = True, focus
+        running = self._open
+        if running.busy:
+            running.orders.compact, running.orders.focus = True, focus
             return False
-        return await self._running.compact_by_hand(focus)
+        return await running.compact_by_hand(focus)
 
     def subscribe(self) -> Subscription:
         """A reader of all events from now on."""
-        return self._running.bus.subscribe()
+        return self._open.bus.subscribe()
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The events of the session from the log, those after number `after`: the same objects that the stream told."""
-        reader = SessionReader(self._running.session.folder)
+        reader = SessionReader(self.running.session.folder)
 
         def read() -> list[Event]:
             found = ((line, e.record_of(line)) for line in reader.lines(after))
@@ -281,7 +299,7 @@ class Pod:
 
     def init_event(self) -> Init:
         """The first event of a stream."""
-        running, state = self._running, self._running.session.state
+        running, state = self.running, self.running.session.state
         sender = running.worker.sender
         budget = sender.budget(sender.model)
         triggers = {k: setup.trigger_value(v, budget.available) for k, v in self.manifest.triggers.items()}
@@ -294,12 +312,20 @@ class Pod:
     @property
     def state(self) -> Any:
         """The folded state of the active segment, to look at."""
-        return self._running.session.state
+        return self.running.session.state
 
     @property
     def running(self) -> Running:
-        """The moving parts, for tests and for the command line."""
+        """The moving parts, for tests and for the command line. Raises `UsageProblem` before the pod is entered."""
+        if self._running is None:
+            raise UsageProblem(f"pod {self.name!r} is not open: use it inside of `async with Pod.open(...) as pod`")
         return self._running
+
+    @property
+    def _open(self) -> Running:
+        if self._closed:
+            raise UsageProblem(f"pod {self.name!r} is closed: `Pod.reopen({self.name!r})` opens it again")
+        return self.running
 
 
 def _given(given: Model | str | None, manifest: Manifest) -> tuple[Model, ...]:

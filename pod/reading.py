@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from pod.errors import NewerFormat, UsageProblem
 from pod.log import entries as e
+from pod.log.files import open_file
 from pod.log.folder import PodFolder
 from pod.log.lines import FORMAT, Invalid, Line, parse
 from pod.log.segment import Damage, raw_lines, scan
@@ -90,7 +91,7 @@ class SegmentItems:
             self._places = self._index()
         found: list[Item] = []
         at, held = -1, dict[str, Item]()
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             for label in self._ids[max(start, 0) : max(stop, 0)]:
                 place = self._places.get(_needed(label))
                 if place is None:
@@ -318,7 +319,7 @@ def last_lines(path: Path, limit: int = TAIL) -> list[Line]:
     size = path.stat().st_size
     start = max(size - limit, 0)
     found: list[Line] = []
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(start)
         data = file.read(limit)
     offset = start

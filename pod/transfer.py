@@ -25,7 +25,7 @@ from pod.contents import CONTENTS, POINTER, Contents, Part, allowed
 from pod.errors import LogDamaged, NotSettled, UsageProblem
 from pod.importing import Imported, import_pod
 from pod.log import entries as e
-from pod.log.files import Files
+from pod.log.files import Files, open_file
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.segment import entries, hash_range
 from pod.reading import Chain, End, Segment, SessionReader, named_artifacts
@@ -250,7 +250,7 @@ def _write(folder: PodFolder, gathered: _Gathered, stream: BinaryIO) -> None:
                 tar.addfile(_info(part.name, part.size), io.BytesIO(source))
                 continue
             try:
-                with source.open("rb") as file:
+                with open_file(source) as file:
                     hashed = _Hashed(file, part.size)
                     tar.addfile(_info(part.name, part.size), hashed)
             except FileNotFoundError:

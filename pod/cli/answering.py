@@ -9,8 +9,9 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from interceptors.approvals import ApprovalScope
 from pod.cli.failing import note
 from pod.cli.text import count, one_line, told
 from pod.errors import PodBusy, UsageProblem
@@ -22,7 +23,7 @@ class Answer(NamedTuple):
 
     id: str
     approved: bool
-    scope: Literal["once", "run"] | None = None
+    scope: ApprovalScope | None = None
     message: str = ""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pod.cli.output import show, show_bytes, show_json
 from pod.errors import LogDamaged, UsageProblem
 from pod.log import entries as e
+from pod.log.files import open_file
 from pod.log.folder import PodFolder
 from pod.log.lines import Line
 from pod.reading import ITEM_KINDS, SessionReader, items_of
@@ -90,7 +91,7 @@ def show_artifact(folder: PodFolder, name: str) -> int:
     if name not in known or not path.is_file():
         listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "") if known else "it has none"
         raise UsageProblem(f"pod {folder.name!r} has no artifact {name!r} ({listed})")
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while chunk := file.read(1 << 20):
             show_bytes(chunk)
     return 0

@@ -19,7 +19,7 @@ from typing import Literal
 from pod.errors import LogDamaged, NewerFormat, UsageProblem
 from pod.log import entries as e
 from pod.log.faults import Fault, Survey, survey
-from pod.log.files import Files
+from pod.log.files import Files, open_file
 from pod.log.findings import Code, Finding, PodReport, Quarantined, Repair, Report, SegmentReport, Severity
 from pod.log.folder import RESERVED, PodFolder, Pointer, check_name, pod_names
 from pod.log.lines import now, render
@@ -310,7 +310,7 @@ def _put_aside(folder: PodFolder, label: str, fault: Fault, lost: int) -> e.Repa
     if fault.length:
         kept = f"{label}.{fault.offset}.{digest[:12]}.bad"
         target = folder.path / "quarantine" / kept
-        with path.open("rb") as source:
+        with open_file(path) as source:
             source.seek(fault.offset)
             text = source.read(min(fault.length, 400)).decode(errors="replace")
         if not target.exists():
@@ -367,13 +367,13 @@ def _rewrite(
 
 
 def _ends_with_newline(path: Path, size: int) -> bool:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(size - 1)
         return file.read(1) == b"\n"
 
 
 def _copy(path: Path, offset: int, length: int, put: Callable[[bytes], None]) -> None:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(offset)
         while length > 0 and (chunk := file.read(min(length, CHUNK))):
             put(chunk)

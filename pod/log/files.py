@@ -5,7 +5,10 @@ Folders are made 0700 and files 0600, from their creation on (case B081).
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
+from io import BufferedReader
 from pathlib import Path
 
 from worker.ids import uuid7
@@ -108,3 +111,21 @@ class Files:
             temporary.unlink(missing_ok=True)
             raise
         self.sync_folder(path.parent)
+
+
+def open_file(path: Path) -> BufferedReader:
+    """Opens a file to read. Raises `OSError`, also for what is no file: a named pipe would hold its reader for ever."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(fd, "rb")
+    os.close(fd)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """All bytes of a file. Raises `OSError` as `open_file` does."""
+    with open_file(path) as file:
+        return file.read()

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pod.errors import NewerFormat, PodBusy, PodNotFound, UsageProblem
-from pod.log.files import Files
+from pod.log.files import Files, read_file
 from pod.log.lines import now
 from worker.text import sha256
 
@@ -113,7 +113,7 @@ class PodFolder:
     def pointer(self) -> Pointer:
         """Reads the pointer. Raises `PodNotFound`, `NewerFormat`, `UsageProblem` where it is no pointer."""
         try:
-            data = self.pointer_path.read_bytes()
+            data = read_file(self.pointer_path)
         except (FileNotFoundError, NotADirectoryError):
             near = suggestion(self.name, (n for n in pod_names(self.home)))
             raise PodNotFound(
@@ -159,7 +159,7 @@ class PodFolder:
     def owner(self) -> dict[str, Any]:
         """Who holds the lock, as the holder wrote it."""
         try:
-            value: Any = json.loads((self.path / "lock").read_bytes() or b"{}")
+            value: Any = json.loads(read_file(self.path / "lock") or b"{}")
             return dict(value)
         except (OSError, ValueError, TypeError):
             return {}
@@ -201,7 +201,7 @@ class PodFolder:
         """The text of a blob. Raises `UsageProblem` where it is missing or altered."""
         path = self.path / "blobs" / label
         try:
-            data = path.read_bytes()
+            data = read_file(path)
         except OSError as e:
             raise UsageProblem(f"{path}: a text that the log refers to is missing ({e.strerror})") from e
         if sha256(data) != label:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pod.errors import UsageProblem
 from pod.log import entries as e
+from pod.log.files import read_file
 from pod.log.folder import PodFolder
 from pod.log.lines import now
 from worker.ids import uuid7
@@ -102,7 +103,7 @@ def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
     found: list[tuple[str, Path, Command | None]] = []
     for path in paths:
         try:
-            command = Command.model_validate(json.loads(path.read_bytes()))
+            command = Command.model_validate(json.loads(read_file(path)))
         except OSError:
             continue
         except (ValueError, RecursionError):

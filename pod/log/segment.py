@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from pod.errors import LogDamaged, NewerFormat, StoreError
-from pod.log.files import Files
+from pod.log.files import Files, open_file
 from pod.log.lines import FORMAT, Invalid, Line, now, parse, render
 
 CHUNK = 1 << 18
@@ -50,7 +50,7 @@ def raw_lines(path: Path, start: int = 0) -> Iterator[tuple[int, bytes, bool]]:
 
     Memory follows the longest line only.
     """
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(start)
         offset, rest = start, bytearray()
         while chunk := file.read(CHUNK):
@@ -165,7 +165,7 @@ def check(path: Path) -> Checked:
 def hash_range(path: Path, offset: int, length: int) -> str:
     """SHA-256 of a range of a file, read in pieces."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(offset)
         while length > 0 and (chunk := file.read(min(length, CHUNK))):
             digest.update(chunk)
@@ -214,7 +214,7 @@ class SegmentWriter:
             raise LogDamaged(path, first.number, first.offset, first.reason)
         torn, head, entry = checked.torn, b"", b""
         if torn is not None:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 file.seek(torn.offset)
                 head = file.read(400)
             torn = replace(torn, sha256=hash_range(path, torn.offset, torn.length))
@@ -361,5 +361,5 @@ def _settled(begun: Future[None]) -> None:
 
 def hash_of(path: Path) -> str:
     """SHA-256 of a whole log file."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

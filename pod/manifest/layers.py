@@ -52,6 +52,7 @@ TIGHTENING: dict[tuple[str, ...], Tightening] = {
     ("limits", "max_wall_seconds"): "lower",
     ("limits", "max_tool_calls"): "lower",
     ("limits", "repeat_call", "stop"): "lower",
+    ("limits", "stall", "stop"): "lower",
     ("retry", "max_attempts"): "lower",
     ("retry", "max_seconds"): "lower",
     ("log", "redact"): (frozenset({False}), frozenset({True})),
@@ -126,7 +127,7 @@ def loosened(layer: Layer, below: dict[str, Any]) -> list[Problem]:
                     path,
                     "a project's own configuration may only tighten, and may not set this",
                     key=label(path),
-                    hint="set it in the manifest, or trust this folder (pod trust)",
+                    hint="set it in the manifest, or with --set",
                 )
             )
             continue

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
 
 from pod.errors import LogDamaged
 from pod.log import entries as e
+from pod.log.files import open_file
 from pod.log.lines import Invalid, Line, parse
 from pod.reading import Segment
 from worker import records as w
@@ -140,7 +141,7 @@ class Rows:
         Ends where the segment ends or a bound is reached.
         """
         bounds, label, skip = self.bounds, self.segment.id, self.place.skip
-        with self.segment.path.open("rb") as file:
+        with open_file(self.segment.path) as file:
             self._remember(file)
             for offset, data, whole in self._lines(file):
                 if self.stop is not None and offset >= self.stop:
@@ -275,7 +276,7 @@ def near(path: Path, at: str, bounds: Bounds) -> int:
     """
     low, high = 0, path.stat().st_size
     least = bounds.bytes - 2 * _PROBE
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while high - low > _CHUNK and bounds.bytes > least:
             middle = (low + high) // 2
             file.seek(middle)
@@ -327,7 +328,7 @@ def read_cursor(text: str, segments: tuple[Segment, ...], binding: str, bounds: 
 def _anchor(path: Path, offset: int) -> int:
     """A checksum of the bytes before an offset: it stands as long as the log is only appended to."""
     start = max(offset - _ANCHOR, 0)
-    with path.open("rb") as file:
+    with open_file(path) as file:
         file.seek(start)
         data = file.read(offset - start)
     return zlib.crc32(data) if len(data) == offset - start else -1

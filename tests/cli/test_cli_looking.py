@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import time
@@ -244,3 +245,26 @@ def test_stop_sends_a_signal_only_to_a_process_that_really_holds_the_lock(tmp_pa
         assert not holds(lock, {**here, "host": "another"})
         assert not holds(lock, {**here, "pid": 1 << 30})
         assert not holds(lock, {})
+
+
+@pytest.mark.parametrize("what", ["pod.json", "lock", "segment", "blob"])
+def test_a_pipe_in_the_place_of_a_file_holds_no_command(shell: Shell, what: str) -> None:
+    """Each command ends, with its answer or one clear error, and the pipe is left alone."""
+    (shell.rig.work / "src").mkdir()
+    (shell.rig.work / "src" / "a.py").write_text("x = 1\n")
+    shell("run", "offline-survey", "Survey the Python files in src.", "--name", "a", "-q")
+    folder = PodFolder(shell.rig.home, "a").path
+    path = {"segment": next(folder.glob("*.jsonl")), "blob": max((folder / "blobs").iterdir())}.get(what, folder / what)
+    path.unlink()
+    os.mkfifo(path)
+    signal.alarm(60)
+    try:
+        for command in ("ls", "show a", "log a", "context a", "inspect a", "doctor a", "resume a", "fork a b", "rm a"):
+            code = main(command.split())
+            out, err = shell.capsys.readouterr()
+            assert code in (0, 1, 2, 4, 64, 65, 66, 70, 73, 74, 75), (command, out, err)
+            assert "Traceback" not in err and (out or err), (command, out, err)
+            if command.startswith("doctor"):
+                assert what == "lock" or code != 0, out
+    finally:
+        signal.alarm(0)

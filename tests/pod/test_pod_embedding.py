@@ -284,3 +284,29 @@ print(pod.__version__, worker.__version__)
         [sys.executable, "-S", "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path, env={"PYTHONPATH": str(root)}
     )  # fmt: skip
     assert done.stdout.split() == ["0+unknown", "0+unknown"], done.stderr
+
+
+async def test_a_pod_that_is_not_open_says_how_to_open_it(rig: Rig) -> None:
+    pod = rig.open(Agent(lambda r, n: say("ok")), manifest())
+    with pytest.raises(UsageProblem, match="not open: use it inside"):
+        await pod.run("go")
+    with pytest.raises(UsageProblem, match="not open"):
+        _ = pod.state
+    async with pod:
+        assert (await pod.run("go")).status == "finished"
+        with pytest.raises(UsageProblem, match="was entered before"):
+            await pod.__aenter__()
+    for attempt in (lambda: pod.run("more"), pod.resume, lambda: pod.send("more"), pod.compact):
+        with pytest.raises(UsageProblem, match=rf"closed: `Pod.reopen\('{pod.name}'\)`"):
+            await attempt()
+    assert pod.state.totals.requests == 1, "what it did can still be looked at"
+
+
+async def test_a_wrong_scope_and_an_async_observer_are_refused(rig: Rig) -> None:
+    async def observe(event: object) -> None: ...
+
+    with pytest.raises(UsageProblem, match=r"observer .*observe is async"):
+        rig.open(Agent(lambda r, n: say("ok")), manifest(), observers=[observe])
+    async with rig.open(Agent(lambda r, n: say("ok")), manifest()) as pod:
+        with pytest.raises(UsageProblem, match="'forever' is none: it is 'once' or 'run'"):
+            await pod.approve("x", scope="forever")  # type: ignore[arg-type]
