@@ -75,7 +75,7 @@ class Pod:
         self.name = options.name or self.manifest.pod.name or _generated(self._loaded)
         self._stack = AsyncExitStack()
         self._running: Running | None = None
-        self._closed = False
+        self._entered = self._closed = False
 
     @classmethod
     def open(
@@ -146,12 +146,13 @@ class Pod:
     # -- entering ---------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._running is not None or self._closed:
-            raise UsageProblem(f"pod {self.name!r} was entered before: make another one with Pod.open or Pod.reopen")
+        if self._entered:
+            raise UsageProblem(f"pod {self.name!r} is entered already: leave it first, or make another one with Pod.open")
+        self._entered, self._closed = True, False
         try:
             await self._enter()
         except BaseException:
-            self._closed = True
+            self._entered, self._closed = False, True
             with anyio.CancelScope(shield=True):
                 await self._stack.aclose()
             raise
@@ -203,7 +204,7 @@ class Pod:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        self._closed = True
+        self._entered, self._closed = False, True
         try:
             return await self._stack.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
@@ -324,7 +325,7 @@ class Pod:
     @property
     def _open(self) -> Running:
         if self._closed:
-            raise UsageProblem(f"pod {self.name!r} is closed: `Pod.reopen({self.name!r})` opens it again")
+            raise UsageProblem(f"pod {self.name!r} is closed: enter it again (`async with pod`)")
         return self.running
 
 

@@ -15,6 +15,7 @@ from interceptors.ceiling import overhead_of
 from pod import setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
+from pod.context.parts import Parts
 from pod.context.policy import GROWTH, Trigger
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
@@ -128,7 +129,7 @@ class Running:
             point=session.folder.files.point,
         )
         self.worker = Worker(session.ledger, sender, caller, self.chain, intake=self.drain, observer=self)
-        self.compactor = Compactor(
+        parts = Parts(
             session=session,
             sender=sender,
             config=setup.compaction_config(m),
@@ -144,6 +145,7 @@ class Running:
             deps=self.deps,
             progress=self._progress,
         )
+        self.compactor = Compactor(parts)
 
     def _fresh(self) -> tuple[dict[str, str], int]:
         """The texts of a new segment by use, and the raw tokens of its prompt and schemas."""

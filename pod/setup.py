@@ -23,7 +23,7 @@ from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
-from pod.context.compacting import CompactionConfig
+from pod.context.parts import CompactionConfig
 from pod.errors import UsageProblem
 from pod.instructions import Instructions
 from pod.manifest import Manifest, fill_prompt

@@ -1,10 +1,12 @@
-"""The contract of a context policy: a pure plan, then its execution."""
+"""The contract of a context policy: a pure plan, then its execution, down a ladder of rungs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
 
+from compact_worker import Mark, Reference
 from pod.context.cut import Cut, find_cut
 from pod.state import PodState
 from worker.items import ContextItem
@@ -64,6 +66,50 @@ class Plan:
     def accepts(self, after: int) -> bool:
         """Whether a new segment of this occupancy counts as a success: under the target and a tenth below before."""
         return after < self.limits.target and after <= int(self.before.tokens * 0.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a rung of the ladder puts in the place of the items before the cut, and which files it wants read again
+    (`marks`), named (`references`) or left out (`unmarked`). `figures` go on record.
+    """
+
+    summary: ContextItem | None
+    lead_in: ContextItem | None = None
+    marks: tuple[Mark, ...] = ()
+    references: tuple[Reference, ...] = ()
+    unmarked: frozenset[str] = frozenset()
+    figures: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class RungFailed(Exception):
+    """A rung could not make a memory; the text says why. `figures` go on record."""
+
+    def __init__(self, reason: str, figures: Mapping[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.figures = dict(figures or {})
+
+
+class Rung(Protocol):
+    """One way to make a memory. `asks_model` says that it costs requests: then best effort may use it, and the circuit
+    breaker passes it over.
+    """
+
+    @property
+    def name(self) -> str:
+        """As the ladder of the manifest names it."""
+        ...
+
+    @property
+    def asks_model(self) -> bool: ...
+
+    def passed_over(self, plan: Plan) -> str:
+        """Why it is of no use for this plan, or nothing."""
+        ...
+
+    async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
+        """Makes the memory. Raises `RungFailed`. Cancelled, it leaves nothing but its own log."""
+        ...
 
 
 def mandatory_of(state: PodState, overhead: int, factor: float, *, floor: int) -> int:

@@ -120,7 +120,7 @@ async def test_the_circuit_breaker_opens_after_three_failures_survives_a_restart
     now = 1_000_000.0
     async with rig.open(Agent(caller(6)), made, tools=[Counted(1_000).tool], compact_model=worker) as pod:
         await pod.run("go")
-        pod.running.compactor.wall = lambda: now
+        pod.running.compactor.parts.wall = lambda: now
         for _ in range(3):
             assert not await pod.running.compact("threshold")
         asked = len(worker.requests)
@@ -128,12 +128,12 @@ async def test_the_circuit_breaker_opens_after_three_failures_survives_a_restart
         assert pod.state.breaker.failures == 3 and pod.state.breaker.open_until == now + 1_800
     good = summariser()
     async with rig.open(Agent(caller(0)), made, tools=[Counted(1_000).tool], compact_model=good) as pod:
-        pod.running.compactor.wall = lambda: now + 1_799
+        pod.running.compactor.parts.wall = lambda: now + 1_799
         assert not await pod.running.compact("threshold")
         skipped = [r for r in rig.of(e.CompactionRung) if r.state == "skipped"]
         assert [r.rung for r in skipped][-2:] == ["compact", "coarse"] and "3 times in a row" in skipped[-1].reason
         assert not good.requests
-        pod.running.compactor.wall = lambda: now + 1_801
+        pod.running.compactor.parts.wall = lambda: now + 1_801
         assert await pod.running.compact("threshold")
         assert pod.state.breaker.failures == 0 and pod.state.breaker.open_until is None
     assert len(rig.segments()) == 2
@@ -310,7 +310,7 @@ async def test_b088_cancelling_a_run_cancels_its_compact_worker_and_the_pod_is_i
             result = await run.interrupt()
         assert result.status == "cancelled" and not pod.running.busy
         assert len(rig.segments()) == 1
-        pod.running.compactor.models = (summariser(),)
+        pod.running.compactor.parts.models = (summariser(),)
         pod.running.compact_models = (summariser(),)
         assert (await pod.run("go on")).status == "finished"
         assert pod.state.compaction is None

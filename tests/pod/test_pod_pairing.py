@@ -52,14 +52,14 @@ async def test_b013_the_tail_never_begins_with_a_result_wherever_the_cut_would_f
             compactor, history = pod.running.compactor, pod.state.history
             places = [at for at, item in enumerate(history.view) if item.type == "tool_result"]
             for at in range(1, len(history.view)):
-                compactor.config = replace(compactor.config, retained_tokens=sum(history.tokens[at:]))
+                compactor.parts.config = replace(compactor.parts.config, retained_tokens=sum(history.tokens[at:]))
                 cut = compactor.plan("hand").cut.at
                 assert cut >= at
                 assert cut == len(history.view) or history.view[cut].type in ("user", "assistant"), (
                     "a reply begins there"
                 )
             at = places[-2 - inside]
-            compactor.config = replace(compactor.config, retained_tokens=sum(history.tokens[at:]))
+            compactor.parts.config = replace(compactor.parts.config, retained_tokens=sum(history.tokens[at:]))
             assert await pod.compact()
             agent.play = lambda r, n: say("again")
             (await pod.run("next")).raise_for_status()

@@ -1,0 +1,69 @@
+"""What a compaction works with: the session, the manifest's numbers, the models, files and tools of its pod."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compact_worker import CompactSettings
+from pod.context import opening as op
+from pod.session import Session
+from worker.builtin.artifacts import Artifacts
+from worker.builtin.scope import Scope
+from worker.estimate import HEURISTIC_FACTOR
+from worker.interceptor import Interceptor
+from worker.models.base import Model
+from worker.sending import Sender
+from worker.tools import Tool
+
+Progress = Callable[[str, str, dict[str, Any]], None]
+
+
+def _silent(label: str, stage: str, figures: dict[str, Any]) -> None:
+    """No one is watching."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionConfig:
+    """What the manifest says: numbers by the same names, and what the new segment starts with."""
+
+    worker: CompactSettings
+    ladder: tuple[str, ...]
+    source: str
+    retained_tokens: int
+    retained_floor_tokens: int
+    user_words_tokens: int
+    result_context_max_tokens: int
+    breaker_cooldown: float
+    triggers: Callable[[int], list[int]]
+    history_access: bool = True
+
+
+@dataclass
+class Parts:
+    """`models` are those that write summaries. `fresh` makes the blobs and the raw overhead of a new segment's system
+    prompt and schemas; `wall` is the clock of the circuit breaker (Unix seconds).
+    """
+
+    session: Session
+    sender: Sender
+    config: CompactionConfig
+    models: Sequence[Model]
+    tools: Mapping[str, Tool]
+    scope: Scope
+    artifacts: Artifacts
+    services: Mapping[type, object]
+    read: op.ReadRange
+    cwd: Path
+    fresh: Callable[[], tuple[dict[str, str], int]]
+    interceptors: Sequence[Interceptor] = ()
+    deps: Any = None
+    progress: Progress = _silent
+    wall: Callable[[], float] = time.time
+
+    def factor(self) -> float:
+        """By what raw estimates of a whole request are multiplied: the provider's reports, or the heuristic's margin."""
+        return max(HEURISTIC_FACTOR, self.session.state.history.calibration.factor(self.sender.model.name))

@@ -1,0 +1,199 @@
+"""The rungs of the ladder: how the memory of a new segment is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compact_worker import CompactFailed, CompactResult, Material, compact
+from interceptors.permissions import Permissions
+from pod.context import opening as op
+from pod.context.beat import beating
+from pod.context.parts import Parts
+from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
+from pod.errors import PodError
+from pod.journal import SideLog
+from pod.log import entries as e
+from pod.reading import SegmentItems
+from worker.items import ContextItem, UserItem
+
+
+def rungs_of(parts: Parts) -> dict[str, Rung]:
+    """All rungs by name."""
+    breaker = Breaker(parts)
+    found: tuple[Rung, ...] = (
+        WorkerRung("compact", parts, breaker),
+        WorkerRung("coarse", parts, breaker),
+        RolloverRung(parts),
+    )
+    return {rung.name: rung for rung in found}
+
+
+@dataclass
+class Breaker:
+    """The durable circuit breaker of the rungs that ask a model: after some failures in a row they rest."""
+
+    parts: Parts
+    _counted: str = ""
+
+    def resting(self) -> str:
+        """Why the rungs are passed over just now, or nothing."""
+        breaker = self.parts.session.state.breaker
+        if breaker.open_until is None or self.parts.wall() >= breaker.open_until:
+            return ""
+        return f"the compact worker failed {breaker.failures} times in a row; it rests until {breaker.open_until:.0f}"
+
+    def failed(self, label: str) -> None:
+        """Counts a compaction whose worker failed: once, however many of its rungs did (case B009)."""
+        if label == self._counted:
+            return
+        self._counted = label
+        parts = self.parts
+        failures = parts.session.state.breaker.failures + 1
+        rest = parts.wall() + parts.config.breaker_cooldown if failures >= BREAKER_FAILURES else None
+        parts.session.put(e.Breaker(failures=failures, open_until=rest))
+
+    def worked(self) -> None:
+        """Ends the counting."""
+        if self.parts.session.state.breaker.failures:
+            self.parts.session.put(e.Breaker(failures=0))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRung:
+    """A summary by a compact worker; `coarse` shows it a short overview only."""
+
+    name: str
+    parts: Parts
+    breaker: Breaker
+    asks_model: bool = True
+
+    def passed_over(self, plan: Plan) -> str:
+        """Where nothing can be summarised, or the breaker is open; by hand it is tried all the same."""
+        if not plan.possible:
+            return plan.reason
+        return "" if plan.trigger == "hand" else self.breaker.resting()
+
+    async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
+        """Runs the compact worker. Raises `RungFailed`, `PodError` of the store."""
+        try:
+            result = await self._ask_worker(plan, label, focus)
+        except CompactFailed as failure:
+            self.breaker.failed(label)
+            raise RungFailed(str(failure), {**failure.figures.as_dict(), "after": None}) from failure
+        except PodError:
+            raise
+        except Exception as error:
+            # A model of somebody else's may raise anything; a rung that breaks is a rung that failed.
+            self.breaker.failed(label)
+            raise RungFailed(f"the compact worker broke: {type(error).__name__}: {error}") from error
+        self.breaker.worked()
+        return Memory(
+            summary=ContextItem(
+                kind="summary",
+                text=result.summary,
+                source=f"compact worker, {result.figures.source}",
+                trust="model",
+            ),
+            marks=result.marks,
+            references=result.references,
+            unmarked=result.unmarked,
+            figures=result.figures.as_dict(),
+        )
+
+    async def _ask_worker(self, plan: Plan, label: str, focus: str | None) -> CompactResult:
+        parts = self.parts
+        state, history = parts.session.state, parts.session.state.history
+        view = tuple(history.view)
+        ids = [item.id for item in view[: plan.cut.at]]
+        material = Material(
+            view=view,
+            cut=plan.cut.at,
+            log=SegmentItems(parts.session.writer.path, ids),
+            tasks=tuple(op.rows(state.tool_state.get("tasks"))),
+            recent_files=tuple(parts.scope.show(Path(p)) for p in list(state.recent)[-5:]),
+            previous_summary=state.summary,
+            focus=focus,
+            user_texts=tuple(
+                i.text
+                for i in view
+                if isinstance(i, UserItem) or (isinstance(i, ContextItem) and i.kind == "user_words")
+            ),
+            system=parts.sender.system,
+            tools=tuple(parts.tools.values()),
+            tag=state.start.tag,
+            cwd=parts.cwd,
+            touched_files=bool(state.recent),
+            cache_key=parts.sender.cache_key,
+            baseline=history.baseline,
+            calibration=history.calibration,
+            windows=dict(history.windows),
+        )
+        with SideLog.beside(parts.session, label) as journal:
+
+            def beat(elapsed: float) -> None:
+                counts = {"replies": journal.counts["reply"], "tool_results": journal.counts["tool_result"]}
+                parts.progress(label, "compaction.working", {"rung": self.name, "elapsed": elapsed, **counts})
+
+            async with beating(beat):
+                return await compact(
+                    material,
+                    parts.config.worker,
+                    source="overview" if self.name == "coarse" else self._source(plan),
+                    coarse=self.name == "coarse",
+                    models=parts.models,
+                    journal=journal,
+                    scope=parts.scope,
+                    services=parts.services,
+                    on_event=lambda name, figures: parts.progress(label, name, figures),
+                    ceiling=parts.sender.budget(parts.sender.model).available,
+                    permissions=next((i for i in parts.interceptors if isinstance(i, Permissions)), None),
+                    max_output_tokens=parts.sender.max_output_tokens,
+                    buffer=parts.sender.buffer,
+                    retry=parts.sender.retry,
+                    deps=parts.deps,
+                )
+
+    def _source(self, plan: Plan) -> Any:
+        """`auto`: the prefix where the compact worker's model is the pod's own and its room suffices; else the overview."""
+        parts = self.parts
+        if parts.config.source != "auto":
+            return parts.config.source
+        same = parts.models[0].name == parts.sender.model.name
+        worker = parts.config.worker
+        room = plan.limits.available - plan.before.tokens
+        fits = room >= worker.summary_max_tokens + worker.final_reserve_tokens
+        warm = parts.wall() - parts.session.state.last_reply_at < parts.sender.model.capabilities.cache_ttl
+        return "prefix" if same and fits and warm and "write_summary" in parts.tools else "overview"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloverRung:
+    """A plain new window: no summary beyond one that stands, a lead-in, and the old window in `session_history`."""
+
+    parts: Parts
+    name: str = "rollover"
+    asks_model: bool = False
+
+    def passed_over(self, plan: Plan) -> str:
+        """Where the old window could not be looked up."""
+        if self.parts.config.history_access:
+            return ""
+        return "session_history is denied, so a plain new window would lose what is in the old one"
+
+    async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
+        """Needs no model, and always works."""
+        state = self.parts.session.state
+        head = state.history.view[: plan.cut.at]
+        standing = next((i for i in head if isinstance(i, ContextItem) and i.kind == "summary"), None)
+        lead_in = ContextItem(kind="lead_in", text=_lead_in(state.start.segment, plan), source="runtime")
+        return Memory(summary=standing, lead_in=lead_in)
+
+
+def _lead_in(segment: str, plan: Plan) -> str:
+    return (
+        f"A new window begins here without a new summary. The window before it ({segment}, {plan.summarised_items} items) is on record: "
+        "session_history lists, searches and reads it. The work goes on where it stood. Completed calls stand in the old window: "
+        "look their results up there instead of repeating them."
+    )

@@ -1,0 +1,193 @@
+"""The next segment of a session: what it begins with, made to fit by code, and its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from compact_worker import Reference
+from pod.context import opening as op
+from pod.context.parts import Parts
+from pod.context.policy import Memory, Plan
+from pod.errors import StoreError
+from pod.log import entries as e
+from worker.estimate import estimate_item
+from worker.ids import uuid7
+from worker.items import ContextItem, Item, ToolResultItem
+from worker.tools import ToolFault
+
+
+@dataclass(frozen=True, slots=True)
+class NextSegment:
+    """Makes the segment that follows the active one. `texts` and `overhead` (raw tokens) are those of its system prompt
+    and schemas.
+    """
+
+    parts: Parts
+    texts: Mapping[str, str]
+    overhead: int
+
+    def opening(self, plan: Plan, memory: Memory) -> op.Opening:
+        """What the segment begins with, cut to what the plan allows. Reads files: not for the event loop."""
+        session = self.parts.session
+        state, history, family = session.state, session.state.history, session.family
+        head, tail = history.view[: plan.cut.at], history.view[plan.cut.at :]
+        words = op.user_words(
+            head,
+            first=state.first_input,
+            current=state.run_inputs,
+            budget=self.parts.config.user_words_tokens,
+            family=family,
+            omitted=state.omitted_words,
+        )
+        reads, references, notes = self._files(memory)
+        standing = {item.id for item in tail}
+        pins = tuple(_pinned(item) for item in head if item.id in state.pins and item.id not in standing)
+        opening = op.Opening(
+            words=words,
+            summary=memory.summary,
+            reads=reads,
+            references=references,
+            pins=pins,
+            tail=op.without_bound_reasoning(tail, self._free()),
+            state=op.state_item(state.tool_state, len(state.queued)),
+            lead_in=memory.lead_in,
+            notes=notes,
+        )
+        limit = self._raw_limit(plan)
+        mandatory = len(tail) - max(plan.cut.mandatory - plan.cut.at, 0)
+        protected = frozenset(filter(None, (state.first_input, *state.run_inputs)))
+        floor = self.parts.config.retained_floor_tokens
+        everything = protected | {item.id for item in words.items}
+        opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=everything)
+        # The user's words give way last: what is spilled stays readable as an artifact.
+        opening = self._spilled(opening, limit)
+        return op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
+
+    def _files(self, memory: Memory) -> tuple[tuple[ContextItem, ...], tuple[Reference, ...], tuple[str, ...]]:
+        state = self.parts.session.state
+        shown = {self.parts.scope.show(Path(path)): digest for path, digest in state.seen.items()}
+        reads, left_out, notes = op.auto_reads(
+            memory.marks,
+            self.parts.read,
+            shown,
+            self.parts.config.worker.auto_read_budget_tokens,
+            self.parts.session.family,
+        )
+        named = {item.path for item in reads} | {r.path for r in left_out}
+        references = list(left_out)
+        for reference in memory.references:
+            if reference.path not in named:
+                references.append(reference)
+                named.add(reference.path)
+        for path in list(state.recent)[-5:]:
+            name = self.parts.scope.show(Path(path))
+            if name not in named and name not in memory.unmarked:
+                references.append(Reference(name, "touched recently"))
+        return reads, tuple(self._checked(r) for r in references), notes
+
+    def _checked(self, reference: Reference) -> Reference:
+        """A reference with what became of its file: changed, unchanged or unreadable (cases B024, B098)."""
+        state = self.parts.session.state
+        try:
+            _, _, _, digest = self.parts.read(reference.path, 1, 1)
+            seen = state.seen.get(str(self.parts.scope.resolve(reference.path)))
+        except (ToolFault, OSError) as fault:
+            return replace(reference, reason=f"not readable now: {str(fault)[:160]}")
+        if seen is None:
+            return reference
+        mark = "unchanged since it was read" if seen == digest else "changed since it was read"
+        return replace(reference, reason=f"{reference.reason}; {mark}" if reference.reason else mark)
+
+    def _free(self) -> frozenset[str]:
+        """The models whose reasoning stays valid whatever stands before it."""
+        return frozenset(m.name for m in self.parts.sender.models if m.capabilities.history_binding == "none")
+
+    def _raw_limit(self, plan: Plan) -> int:
+        """Raw tokens that the items may have, so that with overhead and factor they lie under the target."""
+        room = int((plan.limits.target - 1) / self.parts.factor()) - self.overhead
+        return max(min(self.parts.config.result_context_max_tokens, room), 0)
+
+    def _spilled(self, opening: op.Opening, limit: int) -> op.Opening:
+        """The largest results of a tail that must stay are cut to head and tail where it does not fit otherwise."""
+        family = self.parts.session.family
+        tail = list(opening.tail)
+        notes = list(opening.notes)
+        order = sorted(
+            (n for n, item in enumerate(tail) if isinstance(item, ToolResultItem) and item.content),
+            key=lambda n: -estimate_item(tail[n], family),
+        )
+        for n in order:
+            if opening.tokens(family) <= limit:
+                break
+            item = tail[n]
+            assert isinstance(item, ToolResultItem)
+            if len((item.content or "").encode()) <= op.SPILL_FLOOR * 2:
+                break
+            name = item.artifact or self.parts.artifacts.store(
+                item.call_id, f"{item.name}.txt", (item.content or "").encode()
+            )
+            tail[n] = op.spill(item, name)
+            notes.append(f"the result of {item.name} was cut to head and tail; artifact:{name} holds it all")
+            opening = replace(opening, tail=tuple(tail), notes=tuple(notes))
+        return opening
+
+    def after(self, opening: op.Opening) -> int:
+        """The occupancy of the new segment's first request, queued input included."""
+        session, family = self.parts.session, self.parts.session.family
+        pending = sum(estimate_item(item, family) for item in session.state.queued)
+        return int((self.overhead + opening.tokens(family) + pending) * self.parts.factor())
+
+    async def commit(
+        self, opening: op.Opening, plan: Plan, label: str, rung: str, after: int, figures: dict[str, Any]
+    ) -> None:
+        """Makes the segment the session's active one, durably, with the entry that says which rung made it.
+
+        Raises `StoreError`. The pointer decides: before it is replaced, the old segment is the active one.
+        """
+        session, state = self.parts.session, self.parts.session.state
+        await session.sync()
+        carry = state.carry().model_copy(
+            update={
+                "omitted_words": opening.words.omitted,
+                "totals": state.totals.model_copy(update={"segments": state.totals.segments + 1}),
+            }
+        )
+        guards = {i.name: s for i in self.parts.interceptors if (s := i.carry()) is not None}
+        run = state.open_run(guards)
+        if run is not None:
+            more = run.counters.model_copy(update={"segments": run.counters.segments + 1})
+            run = run.model_copy(update={"counters": more})
+        blobs = {use: session.folder.put_blob(text) for use, text in self.texts.items()}
+        start = e.SegmentStarted(
+            session=state.start.session,
+            segment=uuid7(),
+            lineage=e.Lineage(
+                kind="rolled_over_from" if rung == "rollover" else "compacted_from",
+                segment=state.start.segment, run=state.run, seq=state.last_seq, compaction=label,
+            ),
+            items=opening.items(),
+            blobs=blobs,
+            pending_inputs=tuple(state.queued),
+            open_run=run,
+            carry=carry,
+            tag=state.start.tag,
+        )  # fmt: skip
+        completed = e.CompactionCompleted(
+            compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
+            limit=plan.limits.target, notes=opening.notes, figures=figures,
+        )  # fmt: skip
+        try:
+            await session.switch(start, completed)
+        except OSError as error:
+            raise StoreError(session.folder.segment_path(start.segment), "the new segment's commit", error) from error
+        await session.sync()
+
+
+def _pinned(item: Item) -> ContextItem:
+    text = item.text() if isinstance(item, ToolResultItem) else str(getattr(item, "text", ""))
+    if isinstance(item, ContextItem):
+        return item
+    return ContextItem(id=item.id, kind="pin", text=text, source=f"pinned {item.type}", trust="tool")
