@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,13 +28,6 @@ class Streak(NamedTuple):
     period: int
 
 
-class Step(NamedTuple):
-    """The calls of one reply: a hash of them, and of what they gave (empty while they run)."""
-
-    calls: str
-    results: str = ""
-
-
 def signature(call: ToolCallItem) -> str:
     """A call as name and canonical arguments: the order of keys does not count; damaged arguments count as they are."""
     values = call.parsed
@@ -49,9 +42,9 @@ def digest(item: ToolResultItem) -> str:
     return sha256(text.replace(item.artifact, "") if item.artifact else text)
 
 
-def step_of(calls: Sequence[ToolCallItem]) -> str:
+def step_of(signatures: Collection[str]) -> str:
     """A hash of a reply's calls as a set: their order, and one call twice in a reply, make no difference."""
-    return sha256("\0".join(sorted({signature(call) for call in calls})))[:16]
+    return sha256("\0".join(sorted(set(signatures))))[:16]
 
 
 def streak(steps: Sequence[str]) -> Streak:
@@ -69,9 +62,12 @@ def streak(steps: Sequence[str]) -> Streak:
     return best
 
 
-def changing(steps: Sequence[Step], found: Streak) -> bool:
-    """Whether the newest call of a streak gave something else each time, as when something is being waited for."""
-    results = [step.results for step in steps[:: -found.period][: found.times] if step.results]
+def changing(results: Sequence[str], found: Streak) -> bool:
+    """Whether the newest call of a streak gave something else each time, as when something is being waited for.
+
+    `results` has a hash of what each step gave, empty while it runs.
+    """
+    results = [result for result in results[:: -found.period][: found.times] if result]
     return len(results) > 1 and all(a != b for a, b in pairwise(results))
 
 
@@ -100,14 +96,16 @@ class RepeatGuard(Interceptor):
 
     remind: Sequence[int] = (3, 5, 8)
     stop: int = 12
-    _steps: list[Step] = field(default_factory=list[Step], init=False, repr=False)
+    _calls: list[str] = field(default_factory=list[str], init=False, repr=False)
+    _results: list[str] = field(default_factory=list[str], init=False, repr=False)
+    _found: Streak = field(default=Streak(0, 1), init=False, repr=False)
     _open: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False)
     _shown: str = field(default="", init=False, repr=False)
     _reminded: int = field(default=0, init=False, repr=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
         """A `Stop`, a reminder to append, or nothing. Never waits."""
-        found = streak([step.calls for step in self._steps])
+        found = self._found
         if found.times >= self.stop:
             what = "the same call" if found.period == 1 else f"the same {found.period} steps"
             said = f"{what} came {found.times} times in a row: {self._shown}; the limit repeat_call.stop is {self.stop}"
@@ -116,7 +114,7 @@ class RepeatGuard(Interceptor):
         due = max((count for count in self.remind if count <= found.times), default=0)
         if due <= self._reminded:
             return CONTINUE
-        text = reminder(found, self._shown, changing(self._steps, found), self.stop)
+        text = reminder(found, self._shown, changing(self._results, found), self.stop)
         return Append((OrderItem(text=text, tag=ctx.tag),))
 
     def observe(self, record: Record) -> None:
@@ -125,36 +123,45 @@ class RepeatGuard(Interceptor):
             self._reply([item for item in record.items if isinstance(item, ToolCallItem)])
         elif isinstance(record, ToolResult) and record.item.call_id in self._open:
             self._open[record.item.call_id] = digest(record.item)
-            results = sha256("".join(sorted(self._open.values())))[:16]
-            self._steps[-1] = Step(self._steps[-1].calls, results)
+            self._results[-1] = sha256("".join(sorted(self._open.values())))[:16]
         elif isinstance(record, ContextAdded) and record.by == self.name:
-            self._reminded = streak([step.calls for step in self._steps]).times
+            self._reminded = self._found.times
 
     def _reply(self, calls: Sequence[ToolCallItem]) -> None:
         if not calls:
             return
-        self._steps.append(Step(step_of(calls)))
-        del self._steps[: -self.stop * max(PERIODS) - 1]
+        signatures = dict.fromkeys(signature(call) for call in calls)
+        self._calls.append(step_of(signatures))
+        self._results.append("")
+        kept = self.stop * max(PERIODS) + 1
+        del self._calls[:-kept], self._results[:-kept]
+        self._found = streak(self._calls)
         self._open = {call.call_id: "" for call in calls}
-        text = ", ".join(dict.fromkeys(signature(call) for call in calls))
+        text = ", ".join(signatures)
         self._shown = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
-        if streak([step.calls for step in self._steps]).times < self._reminded:
+        if self._found.times < self._reminded:
             self._reminded = 0
 
     def carry(self) -> dict[str, Any] | None:
         """The steps so far, and what was reminded of."""
-        return {"steps": [list(step) for step in self._steps], "shown": self._shown, "reminded": self._reminded}
+        steps = [list(step) for step in zip(self._calls, self._results, strict=True)]
+        return {"steps": steps, "shown": self._shown, "reminded": self._reminded}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Takes back what `carry` gave."""
-        self._steps = [Step(str(calls), str(results)) for calls, results in state.get("steps", ())]
+        steps = state.get("steps", ())
+        self._calls = [str(calls) for calls, _ in steps]
+        self._results = [str(results) for _, results in steps]
+        self._found = streak(self._calls)
         self._shown = str(state.get("shown", ""))
         self._reminded = int(state.get("reminded", 0))
         self._open = {}
 
     def begin_run(self) -> None:
         """Nothing was repeated yet."""
-        self._steps = []
+        self._calls = []
+        self._results = []
+        self._found = streak(())
         self._open = {}
         self._shown = ""
         self._reminded = 0

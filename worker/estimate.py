@@ -113,7 +113,8 @@ def estimate_text(text: str | bytes, family: Family = "unknown") -> int:
 
 
 def _weigh(classes: bytes, family: Family) -> int:
-    total = sum(weight * classes.count(pattern) for pattern, weight in COEFFICIENTS[family])
+    count = classes.count
+    total = sum([weight * count(pattern) for pattern, weight in COEFFICIENTS[family]])
     return max(math.ceil(total - 1e-9), 1)
 
 
