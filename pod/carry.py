@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from worker.budget import LearnedWindow
 from worker.history import Counters
 from worker.occupancy import Calibration
 
@@ -47,12 +48,19 @@ class Grant(BaseModel):
 
 
 class OpenRun(BaseModel):
-    """A run that goes on in the new segment: its id, when it began (UTC seconds), its counters and the guards' state."""
+    """A run that goes on in the new segment: its id, when it began (UTC seconds), its counters and the guards' state.
+
+    `driven` are the seconds that processes had driven it in stretches that are over (None in logs that did not tell:
+    then one stretch counts from its start), `since` when the one under way began, `generation` its writer's.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     started: float
+    driven: float | None = None
+    since: float | None = None
+    generation: int = 0
     counters: Counters = Counters()
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
@@ -71,7 +79,7 @@ class Carry(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     totals: Totals = Totals()
-    windows: dict[str, int] = Field(default_factory=dict[str, int])
+    windows: dict[str, LearnedWindow] = Field(default_factory=dict[str, LearnedWindow])
     calibration: Calibration = Calibration()
     breaker: BreakerState = BreakerState()
     pins: tuple[str, ...] = ()

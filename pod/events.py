@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
 from pod.log import entries as e
 from pod.log.lines import Line, now
 from worker import records as w
@@ -163,12 +163,23 @@ class ContextAdded(_Event):
 
 
 class WindowLearned(_Event):
-    """A refusal taught the model's real window."""
+    """A refusal taught the model's real window; or, as `declared`, the window was declared anew and what was learned is dropped."""
 
     type: Literal["context.window_learned"] = "context.window_learned"
     model: str
     window: int
     source: str
+    message: str = ""
+
+
+class SizeRefused(_Event):
+    """A request was refused for its size in words that say nothing of the window: a rate tier, or a limit that can't be one."""
+
+    type: Literal["context.size_refused"] = "context.size_refused"
+    model: str
+    limit: int | None = None
+    requested: int | None = None
+    message: str = ""
 
 
 class CompactionStarted(_Event):
@@ -273,7 +284,7 @@ class Warning_(_Event):
 
 
 class ApprovalAskedEvent(_Event):
-    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`."""
+    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`. `scope` is how far a yes reaches."""
 
     type: Literal["approval.asked"] = "approval.asked"
     id: str
@@ -281,24 +292,28 @@ class ApprovalAskedEvent(_Event):
     tool: str
     summary: str
     diff: str | None = None
+    scope: ApprovalScope = "once"
 
 
 class ApprovalAnsweredEvent(_Event):
-    """A human answered."""
+    """A human answered. `scope` of None is that of the question; `message` is what the model is told."""
 
     type: Literal["approval.answered"] = "approval.answered"
     id: str
     approved: bool
     by: str = ""
+    scope: ApprovalScope | None = None
+    message: str = ""
 
 
 class PermissionDeniedEvent(_Event):
-    """A call was refused by a rule, the profile or a human."""
+    """A call was refused by a rule, the profile or a human. `summary` names it, with its file or command."""
 
     type: Literal["permission.denied"] = "permission.denied"
     call_id: str
     tool: str
     reason: str
+    summary: str = ""
 
 
 class OrphanKilled(_Event):
@@ -327,7 +342,7 @@ class Result(_Event):
 
 Event: TypeAlias = Annotated[
     Init | InputReceived | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
-    | ToolCompleted | ContextPruned | ContextAdded | WindowLearned | CompactionStarted | CompactionRung | CompactionProgress
+    | ToolCompleted | ContextPruned | ContextAdded | WindowLearned | SizeRefused | CompactionStarted | CompactionRung | CompactionProgress
     | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
@@ -367,7 +382,8 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         results=len(r.items), tokens_saved=r.tokens_saved, tokens_before=r.tokens_before, reason=r.reason
     ),
     w.ContextAdded: lambda r: ContextAdded(by=r.by, kinds=tuple(getattr(i, "kind", i.type) for i in r.items)),
-    w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source),
+    w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source, message=r.message),
+    w.SizeRefused: lambda r: SizeRefused(model=r.model, limit=r.limit, requested=r.requested, message=r.message),
     w.Retry: lambda r: Retrying(
         error=r.error, message=r.message, attempt=r.attempt, max_attempts=r.max_attempts, wait=r.wait, model=r.model
     ),
@@ -403,10 +419,14 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
     e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),
     ApprovalAsked: lambda r: ApprovalAskedEvent(
-        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, diff=getattr(r, "diff", None)
+        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, diff=r.diff, scope=r.scope
     ),
-    ApprovalAnswered: lambda r: ApprovalAnsweredEvent(id=r.id, approved=r.approved, by=r.by or ""),
-    PermissionDenied: lambda r: PermissionDeniedEvent(call_id=r.call_id, tool=r.tool, reason=r.reason),
+    ApprovalAnswered: lambda r: ApprovalAnsweredEvent(
+        id=r.id, approved=r.approved, by=r.by, scope=r.scope, message=r.message
+    ),
+    PermissionDenied: lambda r: PermissionDeniedEvent(
+        call_id=r.call_id, tool=r.tool, reason=r.reason, summary=r.summary
+    ),
 }
 
 

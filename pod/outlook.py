@@ -7,7 +7,7 @@ decides by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
@@ -23,6 +23,9 @@ from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
 from worker.models.base import Model
 from worker.occupancy import Occupancy
+
+Acceptance: TypeAlias = Literal["yes", "maybe", "no"]
+"""`maybe`: a summary of the greatest length would be too much, a shorter one would not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,20 @@ class Outlook:
             self.state, self.occupancy, limits, "hand",
             retained=config.retained_tokens, summary_max=config.worker.summary_max_tokens,
         )  # fmt: skip
+
+    def least(self, plan: Plan) -> int:
+        """Tokens that a new segment has at least: the overhead, what is not answered, the user's words that stay whole."""
+        history = self.state.history
+        kept = sum(history.tokens[plan.cut.mandatory :])
+        whole = {self.state.first_input, *self.state.run_inputs}
+        places = [history.index[label] for label in whole if label is not None and label in history.index]
+        return plan.before.overhead + kept + sum(history.tokens[at] for at in places if at < plan.cut.mandatory)
+
+    def acceptance(self, plan: Plan) -> Acceptance:
+        """Whether a compaction by this plan will be accepted, by the figures of now."""
+        if plan.accepts(plan.expected):
+            return "yes"
+        return "maybe" if plan.possible and plan.accepts(self.least(plan)) else "no"
 
     @property
     def prunable(self) -> int:
@@ -118,7 +135,7 @@ def outlook(folder: PodFolder) -> Outlook:
     state = load(folder.segment_path(folder.pointer().segment), family)
     history = state.history
     tools = setup.tools_of(manifest)
-    system = folder.blob(state.start.blobs["system"])
+    system = folder.blob(state.blobs["system"])
     specs = [tool.spec for tool in tools.values()]
     raw = estimate_text(system, family) + sum(estimate_spec(spec, family) for spec in specs)
     budget = budget_of(

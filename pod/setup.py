@@ -207,7 +207,7 @@ def chain(
                 max_wall_seconds=m.limits.max_wall_seconds,
                 max_tool_calls=m.limits.max_tool_calls,
             ),
-            started=lambda: state.run_started,
+            driven=lambda now: state.driven.seconds(now),
             fallback_prices=[model.capabilities.price for model in models[1:]],
         ),
         guards=(

@@ -9,7 +9,9 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from pod.carry import BreakerState, Carry, OpenRun, Totals
+from pod.driven import Driven
 from pod.log import entries as e
+from pod.log.texts import follow
 from worker import records as w
 from worker.history import History
 from worker.items import AssistantItem, ContextItem, Item, OpaqueItem, ReasoningItem, ToolCallItem, UserItem
@@ -23,8 +25,8 @@ KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
 
 
-CONTINUED: frozenset[e.LineageKind] = frozenset({"compacted_from", "rolled_over_from"})
-"""Segments that go on with the work of the one before; others begin anew somewhere."""
+STOPPED_SHORT = "stopped short"
+"""The last status where a segment begins inside a run that did not go along: its task is unfinished."""
 
 
 @dataclass
@@ -41,6 +43,7 @@ class PodState:
     last_run: str | None = None
     last_status: str = ""
     run_started: float = 0.0
+    driven: Driven = field(default_factory=Driven)
     instructions: dict[str, str] = field(default_factory=dict[str, str])
     totals: Totals = field(default_factory=Totals)
     breaker: BreakerState = field(default_factory=BreakerState)
@@ -72,6 +75,7 @@ class PodState:
     accepted: e.CompactionCompleted | None = None
     first_reported: int = 0
     schemas: str = ""
+    blobs: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
 
@@ -103,13 +107,14 @@ class PodState:
             run_inputs=carry.run_inputs,
             omitted_words=carry.omitted_words,
             schemas=start.blobs.get("schemas", ""),
+            blobs=dict(start.blobs),
             unknown_windows=dict.fromkeys(carry.unknown_windows),
         )
-        if start.lineage.kind_ in CONTINUED:
-            state.last_run, state.last_status = carry.last_run, carry.last_status
+        state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
             state.run, state.run_started = start.open_run.run, start.open_run.started
             state.last_run = state.run
+            state.driven, state.generation = _driven(start.open_run), start.open_run.generation
             state.instructions = dict(start.open_run.instructions)
             history.begin_run(start.open_run.counters)
         return state
@@ -145,6 +150,9 @@ class PodState:
         return OpenRun(
             run=self.run,
             started=self.run_started,
+            driven=self.driven.before,
+            since=self.driven.since,
+            generation=self.generation,
             counters=self.history.counters,
             guards=guards or {},
             instructions=dict(self.instructions),
@@ -168,6 +176,8 @@ class PodState:
     def apply(self, record: Record, at: str, seq: int) -> None:
         """Folds one record into everything but the history (which the ledger folds)."""
         self.last_seq = seq
+        follow(self.blobs, record)
+        self._time(record, seconds(at))
         match record:
             case w.ReplyRecord():
                 self._reply(record, at)
@@ -203,6 +213,25 @@ class PodState:
             case _:
                 self._supervision(record)
 
+    def _time(self, record: Record, at: float) -> None:
+        """How long the run is driven. A compaction is a part of it; any other yield leaves it waiting."""
+        match record:
+            case e.RunStarted():
+                self.driven = Driven()
+                self.driven.begin(at)
+            case e.RunContinued():
+                self.driven.begin(at)
+            case e.RunEndedEntry():
+                self.driven.end(at)
+            case e.YieldedEntry() if record.reason != "compact":
+                self.driven.end(at)
+            case e.Lease() if self.generation and record.generation > self.generation:
+                self.driven.end()
+            case e.Lease() | e.Repaired():
+                pass
+            case _:
+                self.driven.follow(at)
+
     def _supervision(self, record: Record) -> None:
         match record:
             case e.Lease():
@@ -230,6 +259,8 @@ class PodState:
                     self.pins.pop(record.item, None)
             case w.ToolsChanged():
                 self.schemas = record.tools
+            case e.TextsRestored():
+                self.manifest = record.blobs.get("manifest", self.manifest)
             case e.ManifestChanged():
                 # Another manifest may have mended what failed: the breaker lets one attempt through.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
@@ -335,6 +366,11 @@ class PodState:
 _SPENT = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "unpriced")
 
 
+def _driven(run: OpenRun) -> Driven:
+    since = run.started if run.driven is None else run.since
+    return Driven(run.driven or 0.0, since, since or 0.0)
+
+
 def first_unanswered(items: Sequence[Item]) -> int:
     """The place, counted from 1, of the first input behind the last reply in a segment's starting items; 0 for none."""
     place = 0
@@ -361,8 +397,10 @@ _BEGAN = {
 
 def nothing_left(state: PodState) -> str:
     """Why there is nothing to go on with, as far as the active segment tells."""
+    if state.last_run == state.start.carry.last_run and (began := _BEGAN.get(state.start.lineage.kind_)):
+        return began
     if state.last_status == "finished":
         return "its last run finished"
     if state.last_run is not None:
         return "its last run gave its message back"
-    return _BEGAN.get(state.start.lineage.kind_, "it has had no run yet")
+    return "it has had no run yet"

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from worker import records as r
+from worker.budget import LearnedWindow
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
 from worker.items import (
     AssistantItem,
@@ -95,7 +96,7 @@ class History:
     counters: Counters = field(default_factory=Counters)
     baseline: Baseline | None = None
     calibration: Calibration = field(default_factory=Calibration)
-    windows: dict[str, int] = field(default_factory=dict[str, int])
+    windows: dict[str, LearnedWindow] = field(default_factory=dict[str, LearnedWindow])
     newest_batch: int = 0
     unanswered: int = 0
 
@@ -222,6 +223,7 @@ class History:
             self.unanswered = 0
         # Some servers report zeros where they count nothing.
         if usage.input_tokens:
+            self._accepted(record.model, usage.input_tokens)
             reasoning = sum(
                 n for n, i in zip(self.tokens[covers:], shown, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
             )
@@ -265,8 +267,22 @@ class History:
     def _retry(self, record: r.Retry) -> None:
         self.count(retries=1)
 
+    def _accepted(self, model: str, tokens: int) -> None:
+        known = self.windows.get(model, LearnedWindow())
+        if tokens > known.accepted:
+            self.windows[model] = known.model_copy(update={"accepted": tokens})
+
     def _window(self, record: r.WindowLearned) -> None:
-        self.windows[record.model] = record.window
+        accepted = self.windows.get(record.model, LearnedWindow()).accepted
+        if record.source == "declared":
+            self.windows[record.model] = LearnedWindow(accepted=accepted)
+            return
+        self.windows[record.model] = LearnedWindow(
+            accepted=accepted, limit=record.window, declared=record.declared, told=record.message
+        )
+        self.count(overflows=1, overflows_since_reply=1)
+
+    def _size(self, record: r.SizeRefused) -> None:
         self.count(overflows=1, overflows_since_reply=1)
 
     def _tools_changed(self, record: r.ToolsChanged) -> None:
@@ -374,5 +390,6 @@ _HANDLERS: dict[type, Any] = {
     r.ToolResult: History._tool_result,  # pyright: ignore[reportPrivateUsage]
     r.Retry: History._retry,  # pyright: ignore[reportPrivateUsage]
     r.WindowLearned: History._window,  # pyright: ignore[reportPrivateUsage]
+    r.SizeRefused: History._size,  # pyright: ignore[reportPrivateUsage]
     r.ToolsChanged: History._tools_changed,  # pyright: ignore[reportPrivateUsage]
 }

@@ -135,13 +135,28 @@ class ModelSwitched(Record):
 
 
 class WindowLearned(Record):
-    """A refusal taught the real window. `source` is `stated` (the refusal named it) or `guessed` (90 % of what was refused)."""
+    """A refusal taught the real window. `source` is `stated` (the refusal named it), `guessed` (90 % of what was refused), or
+    `declared`: the window was declared anew, and what was learned before is dropped. `declared` is the window that the model
+    was taken to have, `message` the provider's words."""
 
     kind = "window_learned"
     model: str
     window: int
-    source: Literal["stated", "guessed"]
+    source: Literal["stated", "guessed", "declared"]
     requested: int | None = None
+    declared: int = 0
+    message: str = ""
+
+
+class SizeRefused(Record):
+    """A request was refused for its size in words that say nothing of the window: the rate tier lets none of this size
+    through, or the limit that they name lies below what the model has accepted, or below what every request holds."""
+
+    kind = "size_refused"
+    model: str
+    limit: int | None = None
+    requested: int | None = None
+    message: str = ""
 
 
 class ToolsChanged(Record):

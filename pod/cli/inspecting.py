@@ -8,7 +8,7 @@ from typing import Any
 
 from pod.cli.logs import events
 from pod.cli.output import show, show_json
-from pod.cli.progress import why_ended, worker_figures
+from pod.cli.progress import Lines, why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
 from pod.events import Event
@@ -46,13 +46,20 @@ class Stretch:
     began_by: str = ""
 
 
+ASKED = frozenset({"approval.asked", "approval.answered", "permission.denied"})
+"""Events about questions and denials."""
+
+
 @dataclass
 class Timeline:
-    """What happened, in order: steps as rows, segments as sums."""
+    """What happened, in order: steps as rows, segments as sums. `asked` has the lines about questions and denials, by
+    the step's number; one that another line tells is empty."""
 
     steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     segments: list[Stretch] = field(default_factory=list[Stretch])
     request: int = 0
+    asked: dict[int, str] = field(default_factory=dict[int, str])
+    _lines: Lines = field(default_factory=lambda: Lines(verbose=True, width=200))
 
     @property
     def now(self) -> Stretch:
@@ -65,6 +72,8 @@ class Timeline:
         """Follows an event."""
         what: dict[str, Any] | None = None
         now = self.now if self.segments or event.type != "segment.started" else None
+        if event.type in ASKED or (event.type == "tool.completed" and event.status == "denied"):
+            self.asked[event.seq] = self._lines.of(event) or ""
         match event.type:
             case "segment.started":
                 self.segments.append(Stretch(event.segment, event.lineage, event.seq, event.at))
@@ -121,8 +130,14 @@ class Timeline:
             case "approval.answered":
                 what = {"approved": event.approved, "by": event.by}
             case "permission.denied":
-                what = {"tool": event.tool, "reason": event.reason}
-            case "model.switched" | "context.window_learned" | "process.orphan_killed" | "log.repaired":
+                what = {"tool": event.tool, "summary": event.summary, "reason": event.reason}
+            case (
+                "model.switched"
+                | "context.window_learned"
+                | "context.size_refused"
+                | "process.orphan_killed"
+                | "log.repaired"
+            ):
                 what = event.model_dump(exclude={"seq", "at", "type"})
             case _:
                 return
@@ -157,7 +172,8 @@ def inspect(args: argparse.Namespace) -> int:
         show_json({"pod": args.name, "segments": [vars(s) for s in timeline.segments], "timeline": timeline.steps})
         return 0
     for step in timeline.steps:
-        show(f"{step['seq']:>6}  {step['at'][:19]}Z  {_line(step)}")
+        if text := timeline.asked[step["seq"]] if step["seq"] in timeline.asked else _line(step):
+            show(f"{step['seq']:>6}  {step['at'][:19]}Z  {text}")
     show("")
     show(_sums(timeline))
     return 0

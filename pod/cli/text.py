@@ -80,6 +80,11 @@ def told(tool: str, summary: str, mark: str = "") -> str:
     return f"{tool}{mark}: {said}"
 
 
+def way_out(name: str, which: str) -> str:
+    """The commands that answer a question by its id, or every one with `--all`."""
+    return f"pod approve {name} {which} --resume     or: pod deny {name} {which} --resume"
+
+
 def fitted(rows: list[tuple[str, ...]], heads: tuple[str, ...], width: int) -> list[tuple[str, ...]]:
     """Rows that fit into `width`: the last cell is cut at its front, or left out where nothing of it would be left."""
     before = sum(max(len(row[i]) for row in (heads, *rows)) + 2 for i in range(len(heads) - 1))

@@ -64,6 +64,13 @@ class RunStarted(Record):
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
 
 
+class RunContinued(Record):
+    """A process takes up a run that waited or that another one had left: from here on it is driven again."""
+
+    kind = "run_continued"
+    run: str
+
+
 class YieldedEntry(Record):
     """The worker left its loop cleanly; the run stays open."""
 
@@ -162,6 +169,14 @@ class ManifestChanged(Record):
     changes: tuple[str, ...] = ()
 
 
+class TextsRestored(Record):
+    """Texts that the session went on with were lost; from here on these stand in their place. Both by use, as hashes."""
+
+    kind = "texts_restored"
+    blobs: dict[str, str]
+    lost: dict[str, str]
+
+
 class OrphanKilled(Record):
     """A process that a killed runtime had left behind was ended."""
 
@@ -225,13 +240,13 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CompactionFailed,
-    CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, OrphanKilled, InputRejected, Repaired,
-    Commanded, Verified, Extension,
+    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung,
+    CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
+    Repaired, Commanded, Verified, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,
-    w.Retry, w.ModelSwitched, w.WindowLearned, w.ToolsChanged, w.Warned,
+    w.Retry, w.ModelSwitched, w.WindowLearned, w.SizeRefused, w.ToolsChanged, w.Warned,
 )  # fmt: skip
 
 

@@ -223,6 +223,7 @@ def same(old: PodState, new: PodState) -> None:
         old.instructions if old.run else {},
         old.run_started if old.run else 0.0,
     )
+    assert old.run is None or (new.driven.before, new.driven.since) == (old.driven.before, old.driven.since)
     assert not old.approvals and not old.history.unresolved, "a question or a call was open"
     assert bool(new.history.unanswered) == bool(old.history.unanswered), "whether an input waits for its answer"
     assert new.unanswered == old.unanswered, "whether there is something to go on with"

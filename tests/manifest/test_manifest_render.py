@@ -64,7 +64,9 @@ def manifests(draw: st.DrawFn) -> Manifest:
             "base_url": draw(st.sampled_from([None, "https://h/$x/$$/${A}", "http://localhost:1"])),
             "reasoning": draw(st.sampled_from([None, "high", 2048])),
             "temperature": draw(st.sampled_from([None, 0.0, 0.1, 1])),
-            "extra_body": draw(st.dictionaries(PROMPTS.filter(str.isalpha), st.integers(), max_size=2)),
+            "extra_body": draw(
+                st.dictionaries(PROMPTS.filter(str.isalpha), st.integers(-(2**63), 2**63 - 1), max_size=2)
+            ),
         },
         "scope": {
             "read": ["/" + part for part in draw(st.lists(st.text("ab$ é", max_size=5).map(str.strip), max_size=3))]
