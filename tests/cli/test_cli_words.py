@@ -209,7 +209,9 @@ def test_a_home_that_is_a_file_is_named(command: tuple[str, ...], rig: Rig) -> N
 def test_the_help_says_how_long_a_limit_is_kept_with_the_pod(shell: Shell) -> None:
     text = " ".join(shell("run", "--help").split())
     assert "kept with the pod until it is given a manifest again (`pod run`, `pod resume --manifest`)" in text
-    assert "in one run; kept with the pod until it is given a manifest again; `pod resume` takes another one once" in text
+    assert (
+        "in one run; kept with the pod until it is given a manifest again; `pod resume` takes another one once" in text
+    )
     assert "this time only" in " ".join(shell("resume", "--help").split())
 
 
