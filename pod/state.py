@@ -22,6 +22,9 @@ RECENT_FILES = 20
 KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
 
+TAKEN_BACK = 1_000
+"""Ids of inputs given back or rejected that are remembered."""
+
 
 CONTINUED: frozenset[e.LineageKind] = frozenset({"compacted_from", "rolled_over_from"})
 """Segments that go on with the work of the one before; others begin anew somewhere."""
@@ -74,6 +77,7 @@ class PodState:
     schemas: str = ""
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
+    taken_back: dict[str, None] = field(default_factory=dict[str, None])
 
     @classmethod
     def begin(cls, start: e.SegmentStarted, family: Family = "unknown") -> PodState:
@@ -104,6 +108,7 @@ class PodState:
             omitted_words=carry.omitted_words,
             schemas=start.blobs.get("schemas", ""),
             unknown_windows=dict.fromkeys(carry.unknown_windows),
+            taken_back=dict.fromkeys(carry.taken_back),
         )
         if start.lineage.kind_ in CONTINUED:
             state.last_run, state.last_status = carry.last_run, carry.last_status
@@ -136,6 +141,7 @@ class PodState:
             last_run=self.last_run,
             last_status=self.last_status,
             unknown_windows=tuple(self.unknown_windows),
+            taken_back=tuple(self.taken_back),
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -181,6 +187,10 @@ class PodState:
                 self.last_word = None
                 if self.fresh_run or not self.run_inputs:
                     self.run_inputs, self.fresh_run = record.ids, False
+            case w.Withdrawn():
+                self._took_back(*record.ids)
+            case e.InputRejected():
+                self._took_back(record.id)
             case w.Pruned():
                 self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
             case ApprovalAsked():
@@ -252,6 +262,11 @@ class PodState:
             self.first_input = record.item.id
         if record.inbox:
             self._known(record.inbox)
+
+    def _took_back(self, *ids: str) -> None:
+        self.taken_back |= dict.fromkeys(ids)
+        while len(self.taken_back) > TAKEN_BACK:
+            self.taken_back.pop(next(iter(self.taken_back)))
 
     def _known(self, label: str) -> None:
         self.inbox[label] = None

@@ -7,7 +7,9 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,6 +29,11 @@ RESERVED = frozenset({"inbox", "blobs", "artifacts", "jobs", "quarantine"})
 
 LOCK_TRIES = 3
 """How often the lock is tried: another process that only looks whether it is held holds it itself for a moment."""
+
+KEY_BYTES = 36
+"""Length of the secret of cursors: 4 bytes that name it, 32 that sign."""
+
+_KEY_LOCK = threading.Lock()
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){0,3}")
 
@@ -185,6 +192,34 @@ class PodFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    # -- cursors ----------------------------------------------------------------------------------------------
+
+    @property
+    def cursor_key_path(self) -> Path:
+        """Where the secret lies that cursors into this pod's history are signed with (`pod.tools.history_cursor`)."""
+        return self.path / "cursor.key"
+
+    def cursor_key(self, *, make: bool = False) -> bytes | None:
+        """The secret of cursors, or None where there is none; with `make`, a new one then. Raises `OSError`."""
+        with _KEY_LOCK:
+            try:
+                data = read_file(self.cursor_key_path)
+            except FileNotFoundError:
+                data = b""
+            if len(data) == KEY_BYTES:
+                return data
+            if not make:
+                return None
+            data = secrets.token_bytes(KEY_BYTES)
+            self.files.put(self.cursor_key_path, data)
+            return data
+
+    def expire_cursors(self) -> None:
+        """Makes all cursors of before invalid, durably: called before the session is changed other than by appends."""
+        if self.cursor_key_path.exists():
+            self.files.unlink(self.cursor_key_path)
+            self.files.sync_folder(self.path)
 
     # -- blobs ------------------------------------------------------------------------------------------------
 
