@@ -72,6 +72,7 @@ class Carry(BaseModel):
     `seen` maps each file to the hash of its content that the model last saw; `recent` lists touched files, newest last; `state` is
     the tools' own (tasks, processes); `inbox` the last command ids, so that one taken twice is known; `first_input` and `run_inputs` name
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
+    `taken_back` names user inputs that were given back or rejected: history does not show them.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
     whose unknown window a warning was told.
     """
@@ -97,3 +98,4 @@ class Carry(BaseModel):
     last_run: str | None = None
     last_status: str = ""
     unknown_windows: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()

@@ -281,6 +281,7 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
             tag=state.start.tag,
         )
         left = _left(state, current)
+        session.folder.expire_cursors()
         await session.switch(start)
         session.writer.sync_now()
         unfinished = session.state.unanswered
@@ -319,6 +320,7 @@ async def clear(home: Path, name: str) -> Changed:
             ),
             tag=state.start.tag,
         )
+        session.folder.expire_cursors()
         await _switch_without_artifacts(session, start)
         session.writer.sync_now()
         return Changed(name, start.segment, state.last_seq, state.last_seq, 0, left)

@@ -24,6 +24,9 @@ RECENT_FILES = 20
 KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
 
+TAKEN_BACK = 1_000
+"""Ids of inputs given back or rejected that are remembered."""
+
 
 STOPPED_SHORT = "stopped short"
 """The last status where a segment begins inside a run that did not go along: its task is unfinished."""
@@ -78,6 +81,7 @@ class PodState:
     blobs: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
+    taken_back: dict[str, None] = field(default_factory=dict[str, None])
 
     @classmethod
     def begin(cls, start: e.SegmentStarted, family: Family = "unknown") -> PodState:
@@ -109,6 +113,7 @@ class PodState:
             schemas=start.blobs.get("schemas", ""),
             blobs=dict(start.blobs),
             unknown_windows=dict.fromkeys(carry.unknown_windows),
+            taken_back=dict.fromkeys(carry.taken_back),
         )
         state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
@@ -141,6 +146,7 @@ class PodState:
             last_run=self.last_run,
             last_status=self.last_status,
             unknown_windows=tuple(self.unknown_windows),
+            taken_back=tuple(self.taken_back),
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -191,6 +197,10 @@ class PodState:
                 self.last_word = None
                 if self.fresh_run or not self.run_inputs:
                     self.run_inputs, self.fresh_run = record.ids, False
+            case w.Withdrawn():
+                self._took_back(*record.ids)
+            case e.InputRejected():
+                self._took_back(record.id)
             case w.Pruned():
                 self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
             case ApprovalAsked():
@@ -283,6 +293,11 @@ class PodState:
             self.first_input = record.item.id
         if record.inbox:
             self._known(record.inbox)
+
+    def _took_back(self, *ids: str) -> None:
+        self.taken_back |= dict.fromkeys(ids)
+        while len(self.taken_back) > TAKEN_BACK:
+            self.taken_back.pop(next(iter(self.taken_back)))
 
     def _known(self, label: str) -> None:
         self.inbox[label] = None

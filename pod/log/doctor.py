@@ -300,6 +300,7 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
         for label in line:
             found = survey(folder.segment_path(label))
             if found.faults and (found.start is not None or label != pointer.segment):
+                folder.expire_cursors()
                 done += _repair_segment(folder, label, found, pointer.segment, after)
             after = found.first_seq if found.start is not None else None
         for _, _, digest in _texts(folder, line):

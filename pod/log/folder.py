@@ -6,8 +6,10 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import socket
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,6 +27,11 @@ from worker.text import sha256
 POINTER_FORMAT = 1
 LOCK_TRIES = 3
 """How often the lock is tried: another process that only looks whether it is held holds it itself for a moment."""
+
+KEY_BYTES = 36
+"""Length of the secret of cursors: 4 bytes that name it, 32 that sign."""
+
+_KEY_LOCK = threading.Lock()
 
 
 def default_home() -> Path:
@@ -199,6 +206,34 @@ class PodFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    # -- cursors ----------------------------------------------------------------------------------------------
+
+    @property
+    def cursor_key_path(self) -> Path:
+        """Where the secret lies that cursors into this pod's history are signed with (`pod.tools.history_cursor`)."""
+        return self.path / "cursor.key"
+
+    def cursor_key(self, *, make: bool = False) -> bytes | None:
+        """The secret of cursors, or None where there is none; with `make`, a new one then. Raises `OSError`."""
+        with _KEY_LOCK:
+            try:
+                data = read_file(self.cursor_key_path)
+            except FileNotFoundError:
+                data = b""
+            if len(data) == KEY_BYTES:
+                return data
+            if not make:
+                return None
+            data = secrets.token_bytes(KEY_BYTES)
+            self.files.put(self.cursor_key_path, data)
+            return data
+
+    def expire_cursors(self) -> None:
+        """Makes all cursors of before invalid, durably: called before the session is changed other than by appends."""
+        if self.cursor_key_path.exists():
+            self.files.unlink(self.cursor_key_path)
+            self.files.sync_folder(self.path)
 
     # -- blobs ------------------------------------------------------------------------------------------------
 
