@@ -147,7 +147,9 @@ class Pod:
 
     async def __aenter__(self) -> Self:
         if self._entered:
-            raise UsageProblem(f"pod {self.name!r} is entered already: leave it first, or make another one with Pod.open")
+            raise UsageProblem(
+                f"pod {self.name!r} is entered already: leave it first, or make another one with Pod.open"
+            )
         self._entered, self._closed = True, False
         try:
             await self._enter()

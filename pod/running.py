@@ -23,7 +23,7 @@ from pod.instructions import Instructions, Note, collect
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.lines import Line
-from pod.manifest import Manifest, trigger_tokens
+from pod.manifest import ACTING, Manifest, trigger_tokens
 from pod.output import OutputSchema
 from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
@@ -184,7 +184,7 @@ class Running:
         """Tells readers (worker.loop.Observer)."""
         if not self.bus.watched:
             return
-        lowest = self.compactor.limits().lowest if self.manifest.policy in setup.ACTING else None
+        lowest = self.compactor.limits().lowest if self.manifest.policy in ACTING else None
         number = ctx.history.counters.requests + 1
         self._pass(
             RequestStarted(
@@ -364,7 +364,7 @@ class Running:
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
-        if threshold is None or self.manifest.policy not in setup.ACTING:
+        if threshold is None or self.manifest.policy not in ACTING:
             return
         available = self.worker.sender.budget(self.worker.sender.model).available
         tokens = self.worker.sender.occupancy().tokens
@@ -428,6 +428,9 @@ class Running:
         if trigger == "hand":
             focus, self.orders.compact, self.orders.focus = self.orders.focus, False, None
             await self.compact("hand", focus)
+            return None
+        if trigger == "agent":
+            await self.compact("agent")
             return None
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:

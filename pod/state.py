@@ -19,6 +19,9 @@ from worker.records import Record
 RECENT_FILES = 20
 """Touched files that are remembered, newest last."""
 
+NEW_CONTEXT = "new_context"
+"""The tool by which the agent asks for a new window."""
+
 KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
 
@@ -32,7 +35,8 @@ class PodState:
     """What the active segment says. Change it through `apply` only; `history` is folded by the ledger beside it.
 
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
-    means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end.
+    means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
+    `window_asked` one that the agent asked for.
     """
 
     start: e.SegmentStarted
@@ -56,6 +60,7 @@ class PodState:
     ended: e.RunEndedEntry | None = None
     last_word: w.ReplyRecord | None = None
     ordered: e.Commanded | None = None
+    window_asked: bool = False
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -207,12 +212,14 @@ class PodState:
         match record:
             case e.Lease():
                 self.generation = record.generation
+            case w.Warned(code="compaction.not_possible"):
+                self.window_asked = False
             case e.CompactionStarted():
                 self.compaction = record.compaction
             case e.CompactionRung():
                 self._rung(record)
             case e.CompactionFailed():
-                self.compaction, self.ordered = None, None
+                self.compaction, self.ordered, self.window_asked = None, None, False
                 if not record.mandatory:
                     self.failed_at_tokens = int(record.figures.get("tokens", 0))
             case e.CompactionCompleted():
@@ -315,6 +322,8 @@ class PodState:
                 self.recent[touched.path] = None
                 while len(self.recent) > RECENT_FILES:
                     self.recent.pop(next(iter(self.recent)))
+        if item.name == NEW_CONTEXT and item.status == "ok":
+            self.window_asked = True
         if item.state:
             self.tool_state.update(item.state)
 
