@@ -203,8 +203,9 @@ class PodState:
                 self.paused = record
             case e.RunEndedEntry():
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
-                # A run whose input was given back leaves nothing to go on with.
-                self.last_status = "" if record.result.get("withdrawn") else record.status
+                # A run whose input was given back, or can never be sent, leaves nothing to go on with.
+                details: dict[str, Any] = record.result.get("details") or {}
+                self.last_status = "" if record.result.get("withdrawn") or details.get("rejected") else record.status
             case _:
                 self._supervision(record)
 
@@ -212,8 +213,6 @@ class PodState:
         match record:
             case e.Lease():
                 self.generation = record.generation
-            case w.Warned(code="compaction.not_possible"):
-                self.window_asked = False
             case e.CompactionStarted():
                 self.compaction = record.compaction
             case e.CompactionRung():
@@ -245,7 +244,10 @@ class PodState:
                 if record.command == "compact":
                     self.ordered = record
             case w.Warned(code="compaction.not_possible"):
-                self.ordered = None
+                self.ordered, self.window_asked = None, False
+            case e.InputRejected():
+                self.first_input = None if self.first_input == record.id else self.first_input
+                self.run_inputs = tuple(i for i in self.run_inputs if i != record.id)
             case w.Warned(code="unknown_window"):
                 self.unknown_windows[str(record.figures.get("model", ""))] = None
             case e.Verified():

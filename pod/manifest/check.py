@@ -35,6 +35,7 @@ def findings(manifest: Manifest) -> list[Finding]:
         *providers_know(manifest),
         *_window(manifest),
         *_compaction(manifest),
+        *_rollover(manifest),
         *_others(manifest),
     ]
 
@@ -217,6 +218,12 @@ def _worker_window(manifest: Manifest, c: CompactionSection) -> Iterator[Finding
         return  # there it is growth over a prefix, and the ceiling bounds it too
     if window and c.worker_context_max_tokens > window:
         yield _at_most("worker_context_max_tokens", c.worker_context_max_tokens, where, window)
+
+
+def _rollover(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.rollover is not None and manifest.policy != "rollover":
+        message = f"[rollover] has no effect: the context policy is {manifest.policy!r}"
+        yield Finding(message, (("rollover", "at"), ("context", "policy")), "warning")
 
 
 def _others(manifest: Manifest) -> Iterator[Finding]:
