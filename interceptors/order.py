@@ -11,6 +11,7 @@ from interceptors.prune import Prune
 from interceptors.redact import Redact
 from interceptors.repeat import RepeatGuard
 from interceptors.triggers import CompactTrigger
+from interceptors.window import WindowWarning
 from worker.interceptor import Interceptor
 
 
@@ -21,12 +22,13 @@ def default_chain(
     users: Sequence[Interceptor] = (),
     prune: Prune | None = None,
     trigger: CompactTrigger | None = None,
+    window: WindowWarning | None = None,
     ceiling: Ceiling | None = None,
     permissions: Permissions | None = None,
     redact: Redact | None = None,
 ) -> tuple[Interceptor, ...]:
-    """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, ceiling, permissions,
-    redaction.
+    """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, warning of the window's
+    end, ceiling, permissions, redaction.
 
     A limit ends a run before anything is spent on it; prune and trigger look at what the user's interceptors added; the
     ceiling looks at the view that is sent. Permissions are asked last, so that no other interceptor's word comes after
@@ -38,6 +40,7 @@ def default_chain(
         *users,
         prune,
         trigger,
+        window,
         ceiling or Ceiling(),
         permissions,
         redact,

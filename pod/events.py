@@ -53,6 +53,14 @@ class InputReceived(_Event):
     text: str
 
 
+class InputRejected(_Event):
+    """An input is too large for any request: it stands in the log, and is never sent again."""
+
+    type: Literal["input.rejected"] = "input.rejected"
+    id: str
+    reason: str
+
+
 class RunStarted(_Event):
     """A run began."""
 
@@ -341,7 +349,7 @@ class Result(_Event):
 
 
 Event: TypeAlias = Annotated[
-    Init | InputReceived | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
+    Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
     | ToolCompleted | ContextPruned | ContextAdded | WindowLearned | SizeRefused | CompactionStarted | CompactionRung | CompactionProgress
     | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
@@ -373,6 +381,7 @@ def _reply(r: w.ReplyRecord) -> _Event:
 
 _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     w.Input: lambda r: InputReceived(id=r.item.id, text=r.item.text),
+    e.InputRejected: lambda r: InputRejected(id=r.id, reason=r.reason),
     w.ReplyRecord: _reply,
     w.ToolStarted: lambda r: ToolStarted(call_id=r.call_id),
     w.ToolResult: lambda r: ToolCompleted(

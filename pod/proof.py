@@ -206,6 +206,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     from interceptors.ceiling import overhead_of
     from pod import setup
     from pod.instructions import collect
+    from pod.manifest import ACTING
     from worker.budget import budget_of
     from worker.estimate import HEURISTIC_FACTOR, estimate_item
     from worker.items import UserItem
@@ -224,7 +225,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     scaled = [("system prompt and instructions", found.instructions), ("tool schemas", found.schemas)]
     parts = tuple((label, int(tokens * HEURISTIC_FACTOR)) for label, tokens in scaled)
     mandatory = int(estimate_item(UserItem(text=task), capabilities.family) * HEURISTIC_FACTOR) if task else 0
-    acts = manifest.policy in setup.ACTING
+    acts = manifest.policy in ACTING
     compaction = manifest.compaction
     return Numbers(
         overhead=sum(tokens for _, tokens in parts),

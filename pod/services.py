@@ -11,11 +11,12 @@ from typing import Any, cast
 from interceptors.permissions import Rule, path_filter
 from pod.log import entries as e
 from pod.log.lines import Line
-from pod.manifest import Manifest
+from pod.manifest import ACTING, Manifest
 from pod.reading import SessionReader
 from pod.session import Session
 from pod.state import PodState
 from pod.tools.context import Pins
+from pod.tools.new_context import Window
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.file_range import read_range
 from worker.builtin.path_filter import PathFilter
@@ -69,6 +70,7 @@ class Services:
     artifacts: Artifacts
     processes: Processes
     pin_budget: int = 4000
+    window_refused: str = ""
     filter: PathFilter = field(default_factory=PathFilter)
     _seen: Followed = field(init=False)
     _state: ToolState = field(init=False)
@@ -87,7 +89,11 @@ class Services:
         rules = tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)
         kept_back = path_filter(rules, cwd)
         scope.hidden = partial(kept_back.hides, "read_file")
-        return cls(session, scope, Artifacts(folder.artifacts), processes_of(session), pins, kept_back)
+        refused = ""
+        if manifest.policy not in ACTING:
+            refused = f"the context policy here is {manifest.policy!r}: it opens no new windows"
+        artifacts = Artifacts(folder.artifacts)
+        return cls(session, scope, artifacts, processes_of(session), pins, refused, kept_back)
 
     def follow(self, state: PodState) -> None:
         """From now on `state` is what tools see."""
@@ -112,6 +118,7 @@ class Services:
             ToolState: self._state,
             SessionReader: SessionReader(session.folder, taken_back=lambda: session.state.taken_back),
             Pins: pins,
+            Window: Window(lambda: session.state.replies, self.window_refused),
         }
 
     def told(self, line: Line, record: Record) -> None:

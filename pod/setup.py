@@ -23,10 +23,12 @@ from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
+from interceptors.window import WindowWarning
+from pod.context.notebook import NOTES, warning
 from pod.context.parts import CompactionConfig
 from pod.errors import UsageProblem
 from pod.instructions import Instructions
-from pod.manifest import Manifest, fill_prompt
+from pod.manifest import ACTING, Manifest, fill_prompt
 from pod.manifest.sections import ModelSection
 from pod.output import OutputSchema
 from pod.prompt import DEFAULT, system_prompt
@@ -41,9 +43,6 @@ from worker.models.registry import create_model
 from worker.tools import Tool, tool
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-ACTING = frozenset({"compact"})
-"""Policies that make the context smaller by themselves."""
 
 
 def load_object(reference: str, what: str) -> Any:
@@ -165,7 +164,7 @@ def compaction_config(manifest: Manifest) -> CompactionConfig:
     names = WorkerSettings.__dataclass_fields__
     return CompactionConfig(
         worker=WorkerSettings(**{name: getattr(c, name) for name in names}),
-        ladder=tuple(manifest.context.ladder),
+        ladder=manifest.ladder,
         source=c.source,
         retained_tokens=c.retained_tokens,
         retained_floor_tokens=c.retained_floor_tokens,
@@ -174,6 +173,23 @@ def compaction_config(manifest: Manifest) -> CompactionConfig:
         breaker_cooldown=c.breaker_cooldown,
         triggers=trigger_list(manifest),
         history_access=history_allowed(manifest),
+        notes=notes_of(manifest) if "rollover" in manifest.ladder else None,
+    )
+
+
+def notes_of(manifest: Manifest) -> str | None:
+    """The file for notes across windows, where the agent has a tool that could write it."""
+    writes = {"write_file", "append_file", "edit_file"} & set(manifest.tools.enable)
+    return NOTES if writes and manifest.scope.write and manifest.permissions.profile != "read-only" else None
+
+
+def window_warning(manifest: Manifest) -> WindowWarning | None:
+    """The warning before a window ends, under the policy that has one."""
+    if manifest.policy != "rollover":
+        return None
+    notes, window = notes_of(manifest), manifest.window
+    return WindowWarning(
+        Trigger.parse(window.warn), Trigger.parse(window.at), lambda used, end: warning(used, end, notes)
     )
 
 
@@ -196,7 +212,7 @@ def chain(
     def lowest(budget: Budget) -> int | None:
         return lowest_trigger(set_triggers, budget) if acts else None
 
-    request = m.compaction.request_threshold if m.compaction and acts else None
+    request = m.request_trigger
     savings: Any = m.prune.min_savings
     return default_chain(
         limits=Limits(
@@ -237,6 +253,7 @@ def chain(
                 policy=m.policy,
             )
         ),
+        window=window_warning(m),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
         permissions=Permissions(
             profile=m.permissions.profile,

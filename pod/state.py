@@ -21,6 +21,9 @@ from worker.records import Record
 RECENT_FILES = 20
 """Touched files that are remembered, newest last."""
 
+NEW_CONTEXT = "new_context"
+"""The tool by which the agent asks for a new window."""
+
 KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
 
@@ -37,7 +40,8 @@ class PodState:
     """What the active segment says. Change it through `apply` only; `history` is folded by the ledger beside it.
 
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
-    means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end.
+    means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
+    `window_asked` one that the agent asked for.
     """
 
     start: e.SegmentStarted
@@ -62,6 +66,7 @@ class PodState:
     ended: e.RunEndedEntry | None = None
     last_word: w.ReplyRecord | None = None
     ordered: e.Commanded | None = None
+    window_asked: bool = False
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -218,8 +223,9 @@ class PodState:
                 self.paused = record
             case e.RunEndedEntry():
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
-                # A run whose input was given back leaves nothing to go on with.
-                self.last_status = "" if record.result.get("withdrawn") else record.status
+                # A run whose input was given back, or can never be sent, leaves nothing to go on with.
+                details: dict[str, Any] = record.result.get("details") or {}
+                self.last_status = "" if record.result.get("withdrawn") or details.get("rejected") else record.status
             case _:
                 self._supervision(record)
 
@@ -251,7 +257,7 @@ class PodState:
             case e.CompactionRung():
                 self._rung(record)
             case e.CompactionFailed():
-                self.compaction, self.ordered = None, None
+                self.compaction, self.ordered, self.window_asked = None, None, False
                 if not record.mandatory:
                     self.failed_at_tokens = int(record.figures.get("tokens", 0))
             case e.CompactionCompleted():
@@ -279,7 +285,10 @@ class PodState:
                 if record.command == "compact":
                     self.ordered = record
             case w.Warned(code="compaction.not_possible"):
-                self.ordered = None
+                self.ordered, self.window_asked = None, False
+            case e.InputRejected():
+                self.first_input = None if self.first_input == record.id else self.first_input
+                self.run_inputs = tuple(i for i in self.run_inputs if i != record.id)
             case w.Warned(code="unknown_window"):
                 self.unknown_windows[str(record.figures.get("model", ""))] = None
             case e.Verified():
@@ -361,6 +370,8 @@ class PodState:
                 self.recent[touched.path] = None
                 while len(self.recent) > RECENT_FILES:
                     self.recent.pop(next(iter(self.recent)))
+        if item.name == NEW_CONTEXT and item.status == "ok":
+            self.window_asked = True
         if item.state:
             self.tool_state.update(item.state)
 

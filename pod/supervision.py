@@ -35,6 +35,8 @@ class Supervision(Interceptor):
         if self._orders.compact:
             return Yield("compact", {"trigger": "hand"})
         state = self._session.state
+        if state.window_asked:
+            return Yield("compact", {"trigger": "agent"})
         base = ctx.history.baseline
         accepted = state.accepted
         if accepted is not None and not state.verified and base is not None and state.replies:

@@ -21,7 +21,17 @@ SUMMARY_LINES = 10
 """A plain text of more lines than this is content, however short."""
 
 ContextKind: TypeAlias = Literal[
-    "summary", "user_words", "auto_read", "references", "state", "notice", "warning", "lead_in", "instructions", "pin"
+    "summary",
+    "user_words",
+    "auto_read",
+    "references",
+    "state",
+    "notice",
+    "warning",
+    "lead_in",
+    "instructions",
+    "pin",
+    "notes",
 ]
 Trust: TypeAlias = Literal["runtime", "user", "model", "tool"]
 ResultStatus: TypeAlias = Literal["ok", "error", "denied", "interrupted"]

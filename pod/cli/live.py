@@ -103,7 +103,8 @@ class State:
     def begin(self, init: Init) -> None:
         """The figures that do not change."""
         self.pod, self.model, self.ceiling = init.pod, init.model, init.available
-        self.trigger = init.triggers.get("request_threshold") or init.triggers.get("threshold") or 0
+        between = [init.triggers.get(key) for key in ("request_threshold", "rollover.at", "threshold")]
+        self.trigger = next(filter(None, between), 0)
 
     def event(self, event: Event) -> None:
         """Follows an event."""

@@ -56,8 +56,9 @@ class Compactor:
     # -- execution --------------------------------------------------------------------------------------------
 
     async def best_effort(self, trigger: Trigger, focus: str | None = None) -> bool:
-        """Model rungs only. A failure is a warning. Returns whether a new segment began."""
-        rungs = [name for name in self.parts.config.ladder if name in self.rungs and self.rungs[name].asks_model]
+        """Model rungs only, under a policy that has some. A failure is a warning. Returns whether a new segment began."""
+        ladder = self.parts.config.ladder
+        rungs = [name for name in ladder if name in self.rungs and self.rungs[name].asks_model] or list(ladder)
         return await self._execute(self.plan(trigger), rungs, focus, mandatory=False) is None
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:

@@ -74,6 +74,7 @@ class Opening:
     tail: tuple[Item, ...]
     state: ContextItem | None
     lead_in: ContextItem | None = None
+    notebook: ContextItem | None = None
     notes: tuple[str, ...] = field(default=())
 
     def items(self) -> tuple[Item, ...]:
@@ -82,7 +83,7 @@ class Opening:
         if self.words.omitted:
             text = f"{self.words.omitted} earlier user messages are not shown here; session_history has them."
             parts.append(ContextItem(kind="user_words", text=text, source="count"))
-        parts += [self.lead_in] if self.lead_in else []
+        parts += [item for item in (self.lead_in, self.notebook) if item is not None]
         parts += [self.summary] if self.summary else []
         parts += self.reads
         parts += [reference_list(self.references)] if self.references else []

@@ -28,7 +28,10 @@ def _silent(label: str, stage: str, figures: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CompactionConfig:
-    """What the manifest says: numbers by the same names, and what the new segment starts with."""
+    """What the manifest says: numbers by the same names, and what the new segment starts with.
+
+    `notes` is the file whose text stands at the start of a new window, where the policy has such a slot.
+    """
 
     worker: CompactSettings
     ladder: tuple[str, ...]
@@ -40,6 +43,7 @@ class CompactionConfig:
     breaker_cooldown: float
     triggers: Callable[[int], list[int]]
     history_access: bool = True
+    notes: str | None = None
 
 
 @dataclass

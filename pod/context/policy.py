@@ -12,7 +12,8 @@ from pod.state import PodState
 from worker.items import ContextItem
 from worker.occupancy import Occupancy
 
-Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand"]
+Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
+"""What asked for a new segment; `agent`: the agent itself, by the tool `new_context`."""
 
 GROWTH = 1.1
 """After a failed attempt between runs, the next comes only after this growth."""
@@ -71,11 +72,13 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What a rung of the ladder puts in the place of the items before the cut, and which files it wants read again
-    (`marks`), named (`references`) or left out (`unmarked`). `figures` go on record.
+    (`marks`), named (`references`) or left out (`unmarked`). `notebook` is the agent's own notes as they stand now.
+    `figures` go on record.
     """
 
     summary: ContextItem | None
     lead_in: ContextItem | None = None
+    notebook: ContextItem | None = None
     marks: tuple[Mark, ...] = ()
     references: tuple[Reference, ...] = ()
     unmarked: frozenset[str] = frozenset()

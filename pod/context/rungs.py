@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from anyio import to_thread
+
 from compact_worker import CompactFailed, CompactResult, Material, compact
 from interceptors.permissions import Permissions
 from pod.context import opening as op
 from pod.context.beat import beating
+from pod.context.notebook import snapshot
 from pod.context.parts import Parts
 from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
 from pod.errors import PodError
@@ -184,16 +187,19 @@ class RolloverRung:
 
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
         """Needs no model, and always works."""
-        state = self.parts.session.state
+        state, notes = self.parts.session.state, self.parts.config.notes
         head = state.history.view[: plan.cut.at]
         standing = next((i for i in head if isinstance(i, ContextItem) and i.kind == "summary"), None)
-        lead_in = ContextItem(kind="lead_in", text=_lead_in(state.start.segment, plan), source="runtime")
-        return Memory(summary=standing, lead_in=lead_in)
+        notebook = None if notes is None else await to_thread.run_sync(snapshot, self.parts.read, notes)
+        text = _lead_in(state.start.segment, plan, notes, written=notebook is not None)
+        lead_in = ContextItem(kind="lead_in", text=text, source="runtime")
+        return Memory(summary=standing, lead_in=lead_in, notebook=notebook)
 
 
-def _lead_in(segment: str, plan: Plan) -> str:
+def _lead_in(segment: str, plan: Plan, notes: str | None, *, written: bool) -> str:
+    kept = "" if notes is None else f" Your notes in {notes} follow." if written else f" {notes} does not exist."
     return (
-        f"A new window begins here without a new summary. The window before it ({segment}, {plan.summarised_items} items) is on record: "
-        "session_history lists, searches and reads it. The work goes on where it stood. Completed calls stand in the old window: "
-        "look their results up there instead of repeating them."
+        f"A new window begins here without a new summary. The window before it ({segment}, {plan.summarised_items} items) "
+        f"is on record: session_history lists, searches and reads it.{kept} The work goes on where it stood. Completed "
+        "calls stand in the old window: look their results up there instead of repeating them."
     )

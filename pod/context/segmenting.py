@@ -54,6 +54,7 @@ class NextSegment:
             tail=op.without_bound_reasoning(tail, self._free()),
             state=op.state_item(state.tool_state, len(state.queued)),
             lead_in=memory.lead_in,
+            notebook=memory.notebook,
             notes=notes,
         )
         limit = self._raw_limit(plan)

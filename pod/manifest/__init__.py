@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from pod.manifest.check import check
-from pod.manifest.context import CompactionSection, ContextSection, Policy, PruneSection, RolloverSection, Rung
+from pod.manifest.context import (
+    ACTING,
+    CompactionSection,
+    ContextSection,
+    Policy,
+    PruneSection,
+    RolloverSection,
+    Rung,
+)
 from pod.manifest.errors import ManifestError, Problem
 from pod.manifest.expand import fill_prompt
 from pod.manifest.fitting import fit
@@ -36,6 +44,7 @@ from pod.manifest.support import unsupported
 from pod.manifest.types import trigger_tokens
 
 __all__ = [
+    "ACTING",
     "BUILT_IN_TOOLS",
     "Action",
     "CompactionSection",

@@ -10,7 +10,7 @@ from pod.manifest.context import CompactionSection
 from pod.manifest.errors import Finding, KeyPath, Problem, key_label
 from pod.manifest.fitting import available as room
 from pod.manifest.fitting import fit
-from pod.manifest.model import Manifest
+from pod.manifest.model import Manifest, trigger_path
 from pod.manifest.provider import providers_know
 from pod.manifest.sections import BUILT_IN_TOOLS, LATER_TOOLS, ModelSection
 from pod.manifest.types import trigger_tokens
@@ -35,6 +35,7 @@ def findings(manifest: Manifest) -> list[Finding]:
         *providers_know(manifest),
         *_window(manifest),
         *_compaction(manifest),
+        *_rollover(manifest),
         *_others(manifest),
     ]
 
@@ -145,7 +146,7 @@ def _window(manifest: Manifest) -> Iterator[Finding]:
         if isinstance(trigger, int) and trigger >= available:
             yield Finding(
                 f"{key} ({trigger}) must be below the {available} tokens that context_window ({window}) leaves",
-                (("compaction", key), where),
+                (trigger_path(key), where),
                 rests_on=ROOM,
             )
     compaction = manifest.compaction
@@ -166,14 +167,14 @@ def _compaction(manifest: Manifest) -> Iterator[Finding]:
     }
     for key, trigger in tokens.items():
         if trigger is not None and c.retained_tokens >= trigger:
-            found = _below(("compaction", "retained_tokens"), c.retained_tokens, ("compaction", key), trigger)
+            found = _below(("compaction", "retained_tokens"), c.retained_tokens, trigger_path(key), trigger)
             yield found._replace(rests_on=ROOM if isinstance(manifest.triggers[key], str) else ())
     lowest = min((x for x in tokens.values() if x is not None), default=None)
     if lowest is not None and manifest.prune.enabled and manifest.prune.protected_tokens >= lowest:
         key = next(key for key, x in tokens.items() if x == lowest)
         yield Finding(
             f"protected_tokens ({manifest.prune.protected_tokens}) is not below {key} ({lowest}): nothing is pruned",
-            (("prune", "protected_tokens"), ("compaction", key)),
+            (("prune", "protected_tokens"), trigger_path(key)),
             "warning",
         )
     between, inside = tokens.get("threshold"), tokens.get("request_threshold")
@@ -223,6 +224,12 @@ def _worker_window(manifest: Manifest, c: CompactionSection) -> Iterator[Finding
         return  # there it is growth over a prefix, and the ceiling bounds it too
     if window and c.worker_context_max_tokens > window:
         yield _at_most("worker_context_max_tokens", c.worker_context_max_tokens, where, window)
+
+
+def _rollover(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.rollover is not None and manifest.policy != "rollover":
+        message = f"[rollover] has no effect: the context policy is {manifest.policy!r}"
+        yield Finding(message, (("rollover", "at"), ("context", "policy")), "warning")
 
 
 def _others(manifest: Manifest) -> Iterator[Finding]:

@@ -48,7 +48,7 @@ class ContextSection(Section):
     policy: Policy | None = Field(
         default=None,
         description="`off` reports; `warn` warns and refuses what cannot fit; the others act. Unset: `compact` where "
-        "`[compaction]` sets a trigger, else `warn`. `rollover`, `checkpoint` and `native` are not served yet.",
+        "`[compaction]` sets a trigger, else `warn`. `checkpoint` and `native` are not served yet.",
         examples=["compact"],
     )
     buffer_tokens: Tokens = Field(
@@ -71,7 +71,8 @@ class ContextSection(Section):
 
 
 class RolloverSection(Section):
-    """The policy `rollover`: a new window without a summary. Not served yet."""
+    """The policy `rollover`: a new window without a summary; what came before is found by `session_history`, and the
+    agent's own notes (`context-notes.md` in its working folder) stand at the start of each window."""
 
     warn: Trigger = Field(
         default="60%",

@@ -71,7 +71,7 @@ class Manifest(Section):
         """The context policy in force: as written, else `compact` where a trigger is set, else `warn`."""
         if self.context.policy is not None:
             return self.context.policy
-        return "compact" if self.triggers else "warn"
+        return "compact" if self._compaction_triggers else "warn"
 
     @property
     def overflow_recovery(self) -> bool:
@@ -81,7 +81,33 @@ class Manifest(Section):
 
     @property
     def triggers(self) -> dict[str, int | str]:
-        """The compaction triggers that are set, by key: tokens, or a share of what the window leaves for input."""
+        """The triggers of the policy that are set, by key: tokens, or a share of what the window leaves for input."""
+        if self.policy == "rollover":
+            return {"rollover.at": self.window.at}
+        return self._compaction_triggers
+
+    @property
+    def request_trigger(self) -> int | str | None:
+        """The trigger between two requests, where the policy acts and one is set."""
+        if self.policy not in ACTING:
+            return None
+        return self.triggers.get("rollover.at" if self.policy == "rollover" else "request_threshold")
+
+    @property
+    def window(self) -> RolloverSection:
+        """`[rollover]`, with the defaults where the table is absent."""
+        return self.rollover or RolloverSection()
+
+    @property
+    def ladder(self) -> tuple[str, ...]:
+        """The rungs of the policy: those of `[context] ladder` from the policy's own on, or it alone where it is none."""
+        rungs: tuple[str, ...] = self.context.ladder
+        if self.policy not in ("rollover", "checkpoint"):
+            return rungs
+        return rungs[rungs.index(self.policy) :] if self.policy in rungs else (self.policy,)
+
+    @property
+    def _compaction_triggers(self) -> dict[str, int | str]:
         if self.compaction is None:
             return {}
         both = {"threshold": self.compaction.threshold, "request_threshold": self.compaction.request_threshold}
@@ -94,3 +120,8 @@ class Manifest(Section):
 
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def trigger_path(key: str) -> tuple[str, ...]:
+    """Where one of a manifest's `triggers` stands."""
+    return tuple(key.split(".")) if "." in key else ("compaction", key)

@@ -31,6 +31,7 @@ BUILT_IN_TOOLS = (
     "find_files",
     "jobs",
     "list_files",
+    "new_context",
     "read_file",
     "search_text",
     "session_history",
@@ -40,7 +41,7 @@ BUILT_IN_TOOLS = (
 )
 """The names that `[tools] enable` knows and this version serves."""
 
-LATER_TOOLS = ("fetch_url", "new_context", "notes", "spawn_pod")
+LATER_TOOLS = ("fetch_url", "notes", "spawn_pod")
 """The names that a later version serves."""
 
 

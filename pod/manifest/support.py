@@ -18,17 +18,16 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
     (("mcp",), lambda m: m.mcp, "servers of the Model Context Protocol are not served yet"),
     (("hooks",), lambda m: m.hooks, "hooks are not served yet"),
     (("sandbox", "mode"), lambda m: m.sandbox.mode != "off", "a sandbox is not served yet"),
-    (("rollover",), lambda m: m.rollover is not None, "the policy rollover is not served yet"),
     (
         ("context", "policy"),
-        lambda m: m.context.policy not in (None, "off", "warn", "compact"),
-        "this policy is not served yet; off, warn and compact are",
+        lambda m: m.context.policy in ("checkpoint", "native"),
+        "this policy is not served yet; off, warn, compact and rollover are",
     ),
     (("context", "ladder"), lambda m: "checkpoint" in m.context.ladder, "the rung checkpoint is not served yet"),
 )
 
 
-UNSERVED_TABLES: frozenset[str] = frozenset({"mcp", "hooks", "sandbox", "rollover"})
+UNSERVED_TABLES: frozenset[str] = frozenset({"mcp", "hooks", "sandbox"})
 """Tables of which this version serves nothing: a new manifest leaves them out."""
 
 

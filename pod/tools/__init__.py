@@ -19,5 +19,15 @@ def _context() -> Tool:
     return context
 
 
-POD_TOOLS: dict[str, Callable[[], Tool]] = {"session_history": _session_history, "context": _context}
+def _new_context() -> Tool:
+    from pod.tools.new_context import new_context
+
+    return new_context
+
+
+POD_TOOLS: dict[str, Callable[[], Tool]] = {
+    "session_history": _session_history,
+    "context": _context,
+    "new_context": _new_context,
+}
 """Tools of this floor by name, made when they are asked for."""

@@ -139,8 +139,11 @@ def test_a_trigger_is_tokens_or_a_share_of_what_is_available() -> None:
 
 
 def test_a_rollover_that_warns_too_late_is_a_contradiction() -> None:
-    from pod.manifest import RolloverSection
+    from pod.manifest import ContextSection, RolloverSection
 
-    found = check(Manifest(rollover=RolloverSection(warn="80%", at="75%")))
+    policy = ContextSection(policy="rollover")
+    found = check(Manifest(context=policy, rollover=RolloverSection(warn="80%", at="75%")))
     assert [problem.key for problem in found] == ["[rollover] warn"]
-    assert check(Manifest(rollover=RolloverSection())) == []
+    assert check(Manifest(context=policy, rollover=RolloverSection())) == []
+    [unused] = check(Manifest(rollover=RolloverSection()))
+    assert unused.severity == "warning" and "has no effect" in unused.message

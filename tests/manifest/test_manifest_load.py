@@ -378,7 +378,6 @@ def test_what_is_not_served_yet_is_refused_not_ignored(write: Write) -> None:
     assert {(problem.key, problem.line) for problem in found} == {
         ("[sandbox] mode", 4),
         ("[context] policy", 6),
-        ("[rollover]", 7),
         ("[[mcp]]", 9),
         ("[[hooks]]", 12),
         ("[tools] enable", 16),
@@ -410,3 +409,16 @@ def test_plain_http_goes_only_to_this_machine(write: Write) -> None:
     assert "https" in only(write(MODEL + "base_url = 'http://example.org/v1'\n")).message
     assert "localhost" in only(write(MODEL + "base_url = 'http://localhost.example.org/v1'\n")).message
     assert "no user name" in only(write(MODEL + "base_url = 'https://u:p@example.org/v1'\n")).message
+
+
+@pytest.mark.parametrize(
+    ("warn", "at", "refused"), [("'80%'", "'75%'", True), ("9000", "8000", True), ("'50%'", "'75%'", False)]
+)
+def test_the_warning_of_a_windows_end_comes_before_it(write: Write, warn: str, at: str, refused: bool) -> None:
+    path = write(MODEL + f"[context]\npolicy = 'rollover'\n[rollover]\nwarn = {warn}\nat = {at}\n")
+    if refused:
+        assert any(
+            problem.key == "[rollover] warn" and "must be below at" in problem.message for problem in problems(path)
+        )
+    else:
+        assert load(path).manifest.window.at == "75%"

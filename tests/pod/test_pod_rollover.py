@@ -1,0 +1,161 @@
+"""Promises of the policy `rollover`: new windows without a summary, in which nothing is lost and nothing done twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pod.context.notebook import NOTES, SLOT_BYTES
+from pod.log import entries as e
+from pod.session import Session, load
+from tests.pod.pod_rig import Agent, Counted, Rig, caller, contexts, filler, manifest, results, texts, users, words
+from worker.errors import ContextOverflow
+from worker.items import OrderItem
+from worker.models.base import Request
+from worker.testing import call, fail, say
+
+pytestmark = pytest.mark.anyio
+
+
+def rolling(at: Any = 12_000, warn: Any = 9_000, **sections: Any) -> Any:
+    policy = {"context": {"policy": "rollover"}, "rollover": {"at": at, "warn": warn}}
+    return manifest(**policy, compaction={"retained_tokens": 2_000, "retained_floor_tokens": 500}, **sections)
+
+
+def warnings(request: Any) -> list[str]:
+    return [i.text for i in request.items if isinstance(i, OrderItem) and "a new window begins" in i.text]
+
+
+async def test_windows_follow_each_other_without_a_model_and_without_a_call_made_twice(rig: Rig) -> None:
+    tool, agent = Counted(1_000), Agent(caller(40))
+    async with rig.open(agent, rolling(), tools=[tool.tool]) as pod:
+        result = await pod.run("fetch forty pages")
+    assert result.status == "finished" and tool.calls == list(range(1, 41))
+    starts = rig.starts()
+    assert len(starts) >= 4 and {s.lineage.kind_ for s in starts[1:]} == {"rolled_over_from"}
+    assert len({s.lineage.compaction for s in starts[1:]}) == len(starts) - 1, "one id for each boundary"
+    assert result.requests == 41, "no request was spent on a summary"
+    for request in agent.requests[-3:]:
+        assert words(request)[0] == "fetch forty pages"
+        [lead_in] = contexts(request, "lead_in")
+        assert starts[-2].segment in lead_in and "session_history" in lead_in and not contexts(request, "summary")
+
+
+async def test_each_window_is_warned_of_its_end_once_and_in_time(rig: Rig) -> None:
+    agent = Agent(caller(30))
+    async with rig.open(agent, rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    windows = len(rig.starts())
+    seen = [len(warnings(request)) for request in agent.requests]
+    assert max(seen) == 1, "never two in one window"
+    begun = sum(b > a for a, b in zip([0, *seen], seen, strict=False))
+    assert windows - 1 <= begun <= windows
+    assert all("session_history" in text for request in agent.requests for text in warnings(request))
+
+
+async def test_a_window_that_ends_at_the_same_moment_is_not_warned(rig: Rig) -> None:
+    """One result takes the window from below the warning to above the end."""
+    agent = Agent(caller(8))
+    async with rig.open(agent, rolling(at=8_000, warn=7_900), tools=[Counted(3_000).tool]) as pod:
+        assert (await pod.run("fetch")).status == "finished"
+    assert len(rig.starts()) > 2 and not any(warnings(request) for request in agent.requests)
+
+
+async def test_a_warning_survives_a_restart_of_its_window(rig: Rig) -> None:
+    agent = Agent(lambda request, n: call("fetch", n=n) if n % 9 else say("pause"))
+    async with rig.open(agent, rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    assert warnings(agent.requests[-1]), "it was warned in the first run"
+    async with rig.open(agent, rolling(at=30_000), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go on")
+    assert len(warnings(agent.requests[-1])) == 1
+
+
+@pytest.mark.parametrize("length", [50, 30_000])
+async def test_notes_stand_at_the_start_of_each_new_window(rig: Rig, length: int) -> None:
+    rig.file(NOTES, "port is 8443\n" + filler(length)[:length])
+    agent = Agent(caller(20))
+    made = rolling(tools={"enable": ["append_file"]})
+    async with rig.open(agent, made, tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    [notes] = contexts(agent.requests[-1], "notes")
+    assert notes.startswith("port is 8443\n") and len(notes.encode()) <= SLOT_BYTES + 200
+    assert ("bytes more; read_file" in notes) is (length > SLOT_BYTES)
+    assert not contexts(agent.requests[0], "notes")
+    assert NOTES in next(text for request in agent.requests for text in warnings(request))
+
+
+async def test_notes_are_never_made_by_the_runtime_and_not_asked_for_where_they_cannot_be_written(rig: Rig) -> None:
+    agent = Agent(caller(20))
+    async with rig.open(agent, rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    assert not (rig.cwd / NOTES).exists() and not contexts(agent.requests[-1], "notes")
+    assert not any(NOTES in texts(request) for request in agent.requests)
+
+
+async def test_the_agent_asks_for_a_new_window_and_gets_it_before_its_next_step(rig: Rig) -> None:
+    plays = [call("fetch", n=1), call("fetch", n=2), call("new_context"), call("new_context"), say("done")]
+    agent = Agent(lambda request, n: plays[n - 1])
+    made = rolling(at=50_000, warn=40_000, tools={"enable": ["new_context"]})
+    async with rig.open(agent, made, tools=[Counted(3_000).tool]) as pod:
+        assert (await pod.run("fetch")).status == "finished"
+    assert [s.lineage.kind_ for s in rig.starts()] == ["fresh", "rolled_over_from"]
+    assert rig.of(e.CompactionStarted)[0].trigger == "agent"
+    assert not results(agent.requests[3], "fetch") and "begins before your next step" in texts(agent.requests[3])
+    assert "only just begun" in results(agent.requests[4], "new_context")[-1].text()
+
+
+async def test_without_access_to_the_history_no_window_ends(rig: Rig) -> None:
+    """What stands in the window would be lost: the run ends and says which way out there is."""
+    made = rolling(permissions={"rules": [{"tool": "session_history", "action": "deny"}]})
+    tool = Counted(1_000)
+    async with rig.open(Agent(caller(40)), made, tools=[tool.tool]) as pod:
+        result = await pod.run("fetch")
+    assert result.status == "limit" and "session_history is denied" in (result.error or "")
+    assert len(rig.starts()) == 1 and len(tool.calls) < 40
+
+
+async def test_an_overflow_is_answered_with_one_new_window(rig: Rig) -> None:
+    def play(request: Request, number: int) -> Any:
+        if number == 6:
+            return fail(ContextOverflow("prompt is too long: 7000 tokens > 6000 maximum", limit=6_000, requested=7_000))
+        return call("fetch", n=number) if number < 9 else say("done")
+
+    tool = Counted(1_000)
+    async with rig.open(Agent(play), rolling(at=50_000, warn=40_000), tools=[tool.tool]) as pod:
+        assert (await pod.run("fetch")).status == "finished"
+    assert [r.trigger for r in rig.of(e.CompactionStarted)] == ["overflow"] and len(rig.starts()) == 2
+    assert sorted(set(tool.calls)) == sorted(tool.calls)
+
+
+@pytest.mark.parametrize("policy", ["rollover", "compact", "warn"])
+async def test_an_input_that_no_window_can_hold_is_refused_and_never_sent_again(rig: Rig, policy: str) -> None:
+    """The session goes on with the next message; the log still has the refused one."""
+    agent = Agent(lambda request, n: say(f"answer {n}"), window=20_000)
+    sections = {
+        "rollover": rolling(),
+        "compact": manifest(compaction={"request_threshold": 12_000}),
+        "warn": manifest(),
+    }
+    huge = filler(30_000, "huge")
+    async with rig.open(agent, sections[policy]) as pod:
+        await pod.run("hello")
+        failed = await pod.run(huge)
+        assert failed.status == "failed" and failed.error_kind in ("over_budget", "compact_thrash")
+        assert not failed.resumable
+        assert (await pod.run("and now?")).text == "answer 2"
+    async with rig.open(agent, sections[policy]) as pod:
+        assert (await pod.run("still there?")).text == "answer 3"
+    assert users(agent.requests[-1])[-1] == "still there?" and not any("huge" in texts(r) for r in agent.requests)
+    [rejected] = rig.of(e.InputRejected)
+    assert any(r.item.id == rejected.id and r.item.text == huge for r in rig.log() if r.kind == "input")
+
+
+async def test_old_window_and_new_one_give_the_same_carry(rig: Rig) -> None:
+    async with rig.open(Agent(caller(15)), rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    old, new = rig.segments()[0], rig.starts()[1]
+    carried = load(old, "o200k").carry().model_dump(exclude={"totals", "omitted_words", "last_status"})
+    assert new.carry.model_dump(exclude={"totals", "omitted_words", "last_status"}) == carried
+    assert Session.open(rig.home, "p").state.start.segment == rig.starts()[-1].segment
