@@ -48,6 +48,7 @@ def _origin(origin: Origin) -> str:
 
 def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str:
     facts, occupancy, available = view.as_dict(), view.occupancy, view.budget.available
+    queued = f", {occupancy.pending:,} of it queued" if occupancy.pending else ""
     rows = [
         ("pod", name),
         ("model", f"{view.model.name}, window {view.budget.window:,} ({view.budget.window_source})"),
@@ -55,7 +56,7 @@ def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str
         ("policy", f"{view.manifest.policy} ({policy_origin(view)})"),
         *_triggers(view),
         ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, available)} of the ceiling), "
-                      f"{occupancy.provenance}, may be {occupancy.margin:,} too low"),
+                      f"{occupancy.provenance}, may be {occupancy.margin:,} too low{queued}"),
         ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
     ]  # fmt: skip
     parts = [figures(rows), "", _categories(view), "", figures(_history(name, view, facts)), "", "what would go next:"]
@@ -87,6 +88,8 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
     by = f", by {view.state.made_by}" if view.state.made_by else ""
     rows = [
         ("items", f"{facts['items']}, {facts['pinned']} pinned"),
+        ("prunable", f"{facts['prunable']:,} at most"),
+        ("retained", f"{facts['retained']:,} at the end, whatever a compaction summarises"),
         ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{by})"),
     ]
     made = provenance(view)

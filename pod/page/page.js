@@ -289,8 +289,8 @@
   }
 
   function look(from, span) {
-    const width = Math.min(Math.max(span, Math.min(8, N)), Math.max(N, 1));
-    view.from = Math.min(Math.max(from, 0), Math.max(N, 1) - width);
+    const width = Math.min(Math.max(Math.round(span), Math.min(8, N)), Math.max(N, 1));
+    view.from = Math.min(Math.max(Math.round(from), 0), Math.max(N, 1) - width);
     view.to = view.from + width;
     render();
   }
@@ -374,7 +374,7 @@
         return make("tr", step === shown ? { "aria-current": "true" } : {}, number, ...others);
       }));
     }
-    home.append(bar, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, make("table", {}, make("thead", {}, head), body)));
+    home.append(bar, make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, make("table", { "aria-label": label }, make("thead", {}, head), body)));
     tables.push({
       bar,
       go: (step) => { const at = rows.indexOf(step); page(at < 0 ? first : at - (at % PAGE)); },
@@ -410,10 +410,10 @@
 
   const heads = ["segment", "began by", "from entry", "requests", "largest", "input", "cached", "output", "tools", "prunes", "saved", "cost"];
   const left = (at) => (at < 2 ? { class: "left" } : {});
-  const segments = make("table", {},
+  const segments = make("table", { "aria-label": "Segments" },
     make("thead", {}, make("tr", {}, ...heads.map((text, at) => make("th", { scope: "col", ...left(at) }, text)))),
     make("tbody", {}, ...data.segments.map((row) => make("tr", {},
-      make("th", { scope: "row", class: "left" }, row[0]), make("td", { class: "left" }, row[1]),
+      make("th", { scope: "row", class: "left", title: row[0] }, row[0].slice(-12)), make("td", { class: "left" }, row[1]),
       ...row.slice(2, 11).map((value) => make("td", {}, num(value))), make("td", {}, money(row[11]))))));
   $("segments").append(make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Segments" }, segments));
 

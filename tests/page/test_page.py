@@ -16,7 +16,7 @@ from worker import records as w
 from worker.items import AssistantItem, Image, UserItem
 
 
-def test_hostile_text_adds_no_element_and_no_attribute() -> None:
+def test_b095_hostile_text_adds_no_element_no_attribute_and_no_control() -> None:
     harmless, hostile = Story(), hostile_story()
     harmless.tell(begin())
     clean, found = Markup(harmless.html("a")), Markup(hostile.html(HOSTILE))
@@ -48,7 +48,7 @@ def test_what_is_shown_can_always_be_encoded_and_hides_nothing(text: str) -> Non
     assert not any(c < " " and c not in "\t\n" for c in shown)
 
 
-def test_halves_of_characters_in_a_log_do_not_break_the_page() -> None:
+def test_b145_halves_of_characters_in_a_log_do_not_break_the_page() -> None:
     story = Story()
     story.tell(begin())
     story.tell_raw("input", rb'{"item":{"type":"user","id":"u","text":"half \ud800 of one"}}')
@@ -67,7 +67,7 @@ def test_the_policy_allows_the_pages_own_script_and_style_and_nothing_else() -> 
     assert outside(html.replace(data, "").replace("http://www.w3.org/2000/svg", "")) == []
 
 
-def test_secrets_are_masked_before_anything_is_cut() -> None:
+def test_b082_secrets_are_masked_before_anything_is_cut() -> None:
     secret = 'hunter"2-' + "x" * 40
     text = "y" * (ENTRY_MOST - 20) + secret
     record = w.Input(item=UserItem(text=text))

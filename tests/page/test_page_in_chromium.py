@@ -62,7 +62,7 @@ def test_hostile_entries_are_shown_as_text_and_nothing_of_them_runs(browser: Bro
     path = written(story, tmp_path, HOSTILE)
     browser.open(path)
     title = browser.run("return document.title")
-    assert title.startswith("</script><script>document.title='PWNED'")
+    assert title.startswith("Pod </script><script>document.title='PWNED'")
     for seq in [step["seq"] for step in story.steps]:
         browser.run(
             "[...document.querySelectorAll('#steps button')].find((b) => b.textContent === arguments[0]).click()",
@@ -83,7 +83,7 @@ def test_the_policy_stops_what_would_have_run_anyway(browser: Browser, tmp_path:
         "document.body.insertAdjacentHTML('beforeend', '<img src=\"http://127.0.0.1:9/x\" onerror=\"document.title=1\">');"
         "const s = document.createElement('script'); s.textContent = 'document.title = 2'; document.body.append(s);"
     )
-    assert browser.run("return document.title") == "a - session"
+    assert browser.run("return document.title") == "Pod a"
     assert len([message for message in browser.log() if "Content Security Policy" in message]) >= 2
 
 
