@@ -214,6 +214,17 @@ def _look(parser: ArgumentParser) -> None:
     _json(parser)
 
 
+def _inspect(parser: ArgumentParser) -> None:
+    _pod(parser)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--html", metavar="FILE",
+        help="write one page of HTML with the figures as charts, which asks for nothing from anywhere; an existing file "
+        "is replaced, `-` is standard output",
+    )  # fmt: skip
+    group.add_argument("--json", action="store_true", help="print JSON")
+
+
 _ITEM = "one entry's items whole, as they were made: an entry's number, an item's id, or that of a call"
 
 
@@ -331,10 +342,14 @@ _ALL = (
             "list pods: how each stands, when it was last active, its requests and cost (those of compactions "
             "included). docs/cli.md says what each status means (Status words)"),
     Command("show", "one pod: state, figures, what waits", "showing:show", "pod show fix-flaky", _show),
-    Command("context", "what fills a pod's context, and its limits", "showing:context", "pod context fix-flaky", _look),
+    Command("context", "what fills a pod's context, and its limits", "contexts:context",
+            "pod context fix-flaky", _look,
+            "what fills a pod's context: window, ceiling and triggers with their origin, the parts and their tokens, the "
+            "summary and where it comes from, and what would go next, and why"),
     Command("compact", "compact a pod's context now", "compacting:compact",
             'pod compact fix-flaky --focus "the failing tests"', _compact),
-    Command("inspect", "the session as a timeline with figures", "inspecting:inspect", "pod inspect fix-flaky", _look),
+    Command("inspect", "the session as a timeline with figures", "inspecting:inspect",
+            "pod inspect fix-flaky --html fix-flaky.html", _inspect),
     Command("log", "the events of a session", "logs:log", "pod log fix-flaky -f", _log),
     Command("stop", "end a pod's run; it can be resumed", "sending:stop", "pod stop fix-flaky", _stop),
     Command("interrupt", "end a pod's run at its next request", "sending:interrupt", "pod interrupt fix-flaky", _pod),

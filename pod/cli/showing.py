@@ -1,4 +1,4 @@
-"""`pod show` and `pod context`."""
+"""`pod show`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pod.cli.sending import folder_of
 from pod.cli.text import age, clean, count, figures, money, one_line, share, told, way_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
-from pod.outlook import Outlook, outlook
 from pod.peek import Glance, glance
 from pod.result import whole_counts
 from pod.session import load
@@ -159,49 +158,3 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
     if said:
         text += ["last words:", *(f"  {line}" for line in clean(said[:2000]).splitlines())]
     return "\n".join(text)
-
-
-# -- context --------------------------------------------------------------------------------------------------
-
-
-def context(args: argparse.Namespace) -> int:
-    """What fills the context, and its limits."""
-    view = outlook(folder_of(args.name))
-    if args.json:
-        show_json(view.as_dict())
-        return 0
-    print_text(_context(args.name, view))
-    return 0
-
-
-def _context(name: str, view: Outlook) -> str:
-    facts = view.as_dict()
-    state, occupancy = view.state, view.occupancy
-    triggers = ", ".join(f"{key} {value:,}" for key, value in view.triggers.items()) or "none set ([compaction])"
-    rows = [
-        ("pod", name),
-        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.budget.window_source})"),
-        ("ceiling", f"{view.budget.available:,} (the window less a reserve of {facts['reserve']:,})"),
-        ("policy", f"{view.manifest.policy}; triggers: {triggers}"),
-        ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, view.budget.available)} of the ceiling), "
-                      f"{occupancy.provenance}, may be {occupancy.margin:,} too low"),
-        ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
-    ]  # fmt: skip
-    text = [figures(rows), "categories (estimates):"]
-    by = f", by {state.made_by}" if state.made_by else ""
-    text += [f"  {line.category:<16}{line.tokens:>12,}" for line in view.categories]
-    more = [
-        ("items", f"{facts['items']}, {facts['pinned']} pinned"),
-        ("prunable", f"{facts['prunable']:,} at most"),
-        ("a compaction", f"would summarise {facts['summarisable']:,} and keep {facts['retained']:,}"
-                         if facts["compaction_possible"] else view.plan().reason),
-        ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{by})"),
-    ]  # fmt: skip
-    if facts["summary"]:
-        more.append(("summary", f"one of an earlier segment stands at the start: pod show {name} --summary"))
-    if facts["reported_last"]:
-        more.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported; "
-                                     f"calibration {facts['calibration']:g}"))  # fmt: skip
-    if facts["accepted"] and facts["reported_first"]:
-        more.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported"))
-    return "\n".join([*text, figures(more)])

@@ -75,7 +75,7 @@ def test_a_survey_can_be_looked_at_from_every_side(surveyed: Shell) -> None:
     assert set(context["categories"]) >= {"instructions", "tool schemas", "tool results", "reserve"}
     assert context["made_by"] and context["reported_first"]
     text = surveyed("context", "a")
-    assert "triggers: threshold" in text and "that no compaction can lower" in text
+    assert "[compaction] threshold" in text and "that no compaction can lower" in text
 
     timeline = surveyed.json("inspect", "a")
     kinds = {step["type"] for step in timeline["timeline"]}
