@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pod.context.facts import Checkpoint
 from worker.history import Counters
 from worker.occupancy import Calibration
 
@@ -65,7 +66,7 @@ class Carry(BaseModel):
     the tools' own (tasks, processes); `inbox` the last command ids, so that one taken twice is known; `first_input` and `run_inputs` name
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
-    whose unknown window a warning was told.
+    whose unknown window a warning was told. `checkpoint` is the one whose text is the segment's summary, where that is one.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -89,3 +90,4 @@ class Carry(BaseModel):
     last_run: str | None = None
     last_status: str = ""
     unknown_windows: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None

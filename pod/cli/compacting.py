@@ -39,7 +39,8 @@ def compact(args: argparse.Namespace) -> int:
 def _dry(folder: PodFolder, *, as_json: bool) -> int:
     from pod.outlook import outlook
 
-    plan = outlook(folder).plan()
+    view = outlook(folder)
+    plan, checkpoint = view.plan(), view.checkpoint
     value: dict[str, Any] = {
         "possible": plan.possible,
         "reason": plan.reason,
@@ -54,6 +55,7 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         "retained_items": plan.retained_items,
         "retained_tokens": plan.retained_tokens,
         "expected": plan.expected,
+        "checkpoint": checkpoint,
     }
     if as_json:
         show_json(value)
@@ -70,6 +72,10 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
             f"at most {plan.expected:,} tokens; must lie under {plan.limits.target:,} and a tenth below now",
         ),
     ]
+    if checkpoint is not None:
+        from pod.cli.showing import checkpoint_line
+
+        rows.insert(1, ("checkpoint", checkpoint_line(checkpoint)))
     show(figures(rows) if plan.possible else f"not possible: {plan.reason}\n{figures(rows[:1])}")
     return 0
 

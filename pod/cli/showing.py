@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -150,6 +151,16 @@ def context(args: argparse.Namespace) -> int:
     return 0
 
 
+def checkpoint_line(facts: Mapping[str, Any]) -> str:
+    """Where a checkpoint comes from, in one line."""
+    stale = f"; STALE: {facts['stale']}" if facts["stale"] else ""
+    return (
+        f"{facts['messages']} messages of {one_line(str(facts['segment']), 60)} and before, to entry {facts['last']}; "
+        f"{facts['tokens']:,} tokens, {facts['strategy']}, source sha256 {str(facts['source_hash'])[:12]}, made {facts['at']}, "
+        f"{', '.join(facts['labels'])}{stale}"
+    )
+
+
 def _context(name: str, view: Outlook) -> str:
     facts = view.as_dict()
     state, occupancy = view.state, view.occupancy
@@ -175,6 +186,8 @@ def _context(name: str, view: Outlook) -> str:
     ]  # fmt: skip
     if facts["summary"]:
         more.append(("summary", f"one of an earlier segment stands at the start: pod show {name} --summary"))
+    if facts["checkpoint"]:
+        more.append(("checkpoint", checkpoint_line(facts["checkpoint"])))
     if facts["reported_last"]:
         more.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported; "
                                      f"calibration {facts['calibration']:g}"))  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import ConfigDict, Field
 
 from pod.carry import Carry, OpenRun
+from pod.context.facts import Checkpoint
 from pod.errors import LogDamaged
 from pod.log.lines import Line
 from worker import records as w
@@ -105,6 +106,14 @@ class CompactionRung(Record):
     state: Literal["tried", "done", "failed", "skipped"]
     reason: str = ""
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CheckpointMade(Record):
+    """A checkpoint of this segment, before it is known whether a new segment begins with it."""
+
+    kind = "checkpoint"
+    compaction: str
+    checkpoint: Checkpoint
 
 
 class CompactionFailed(Record):
@@ -225,7 +234,7 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CompactionFailed,
+    Lease, SegmentStarted, RunStarted, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, CompactionFailed,
     CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, OrphanKilled, InputRejected, Repaired,
     Commanded, Verified, Extension,
 )  # fmt: skip
