@@ -35,6 +35,9 @@ HASH = 12
 _ECHOES = frozenset({"session_history", "write_summary", "new_context", "context", "tasks", "jobs"})
 """Tools whose results repeat the session or the state that code carries."""
 
+_ONCE = frozenset({"call", "said", "error"})
+"""Kinds of which the same words are kept once, the newest."""
+
 _SUMMARY_ORDER = ("Completed Tasks", "Key Decisions", "Current Work", "Active Task", "Findings", "User Directives")
 """Sections of an earlier summary, the ones that give way first in front."""
 
@@ -158,7 +161,7 @@ def _joined(text: str, parts: Iterable[Quoted]) -> Quoted:
 def kept(facts: Iterable[Fact], limit: int) -> tuple[list[Fact], dict[FactKind, int]]:
     """The newest `limit` facts of each kind and how many of each kind were let go. The order stays.
 
-    Of several on one file the newest counts, of several of one user message the first. Keeping in steps gives the facts
+    Of several on one file, or of the same words, the newest counts; of several of one user message the first. Keeping in steps gives the facts
     that keeping at once gives.
     """
     newest: dict[tuple[str, str], Fact] = {}
@@ -166,7 +169,7 @@ def kept(facts: Iterable[Fact], limit: int) -> tuple[list[Fact], dict[FactKind, 
         if fact.kind == "words":
             newest.setdefault((fact.kind, fact.item), fact)
             continue
-        key = (fact.kind, fact.subject or str(number))
+        key = (fact.kind, fact.subject or (fact.text if fact.kind in _ONCE else str(number)))
         newest.pop(key, None)
         newest[key] = fact
     counts: dict[FactKind, int] = {}

@@ -146,6 +146,12 @@ def test_each_message_has_its_share_and_the_newest_the_most() -> None:
     assert f"- ({50 - len(lines)} older ones are not shown)" in text
 
 
+def test_the_same_words_stand_once() -> None:
+    call = ToolResultItem(call_id="c", name="find", status="ok", summary="3 files")
+    text = text_of(AssistantItem(id="a", text="looking"), call, AssistantItem(id="b", text="looking"), call)
+    assert text.count("looking") == text.count("3 files") == 1
+
+
 def test_the_users_directives_stand_word_for_word_with_a_pointer() -> None:
     text = text_of(UserItem(id="u1", text="Never touch prod.\nUse port 7443."), AssistantItem(id="a", text="fine"))
     assert "- 「Never touch prod. Use port 7443.」 [item u1]" in text
