@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pod.context.facts import Checkpoint
 from worker.budget import LearnedWindow
 from worker.history import Counters
 from worker.occupancy import Calibration
@@ -74,7 +75,7 @@ class Carry(BaseModel):
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
     `taken_back` names user inputs that were given back or rejected: history does not show them.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
-    whose unknown window a warning was told.
+    whose unknown window a warning was told. `checkpoint` is the one whose text is the segment's summary, where that is one.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -99,3 +100,4 @@ class Carry(BaseModel):
     last_status: str = ""
     unknown_windows: tuple[str, ...] = ()
     taken_back: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
+from pod.context.checkpoint import standing_fault
 from pod.context.policy import Limits, Plan, make_plan, mandatory_of
 from pod.log.folder import PodFolder
 from pod.manifest import Manifest, trigger_tokens
@@ -88,6 +89,14 @@ class Outlook:
                 total += tokens if item.id not in self.state.pins else 0
         return total
 
+    @property
+    def checkpoint(self) -> dict[str, Any] | None:
+        """What the checkpoint at the start of the segment is and comes from; `stale` says why it would not be taken up."""
+        found = self.state.checkpoint
+        if found is None:
+            return None
+        return {**found.provenance(), "stale": standing_fault(found, self.state.start.items) or None}
+
     def as_dict(self) -> dict[str, Any]:
         """All figures, for JSON."""
         state, plan = self.state, self.plan()
@@ -116,6 +125,7 @@ class Outlook:
             "lineage": state.start.lineage.kind_,
             "made_by": state.made_by or None,
             "summary": state.summary is not None,
+            "checkpoint": self.checkpoint,
             "accepted": accepted.after if accepted else None,
             "reported_first": state.first_reported or None,
             "estimate_last": state.last_estimate or None,

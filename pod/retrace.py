@@ -61,8 +61,8 @@ class Stored:
     folder: PodFolder
     _known: dict[str, _Known | None] = field(default_factory=dict[str, "_Known | None"])
     _overheads: dict[tuple[str, str, Family], Overhead] = field(default_factory=dict[tuple[str, str, Family], Overhead])
-    _bounds: dict[tuple[str, str, int | None], Bounds | None] = field(
-        default_factory=dict[tuple[str, str, int | None], "Bounds | None"]
+    _bounds: dict[tuple[str, str, LearnedWindow | None], Bounds | None] = field(
+        default_factory=dict[tuple[str, str, LearnedWindow | None], "Bounds | None"]
     )
 
     def family(self, manifest: str) -> Family:

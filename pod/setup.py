@@ -109,7 +109,8 @@ def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()
     acts = manifest.prune.enabled or manifest.policy in ACTING
     if acts and history_allowed(manifest) and not any(t.name == "session_history" for t in found):
         found.append(POD_TOOLS["session_history"]())
-    if manifest.compaction is not None and manifest.compaction.source != "overview":
+    asks = {"compact", "coarse"} & set(manifest.ladder)
+    if asks and manifest.compaction is not None and manifest.compaction.source != "overview":
         found.append(declared_write_summary())
     names = [t.name for t in found]
     for name in names:

@@ -9,6 +9,7 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from pod.carry import BreakerState, Carry, OpenRun, Totals
+from pod.context.facts import Checkpoint
 from pod.driven import Driven
 from pod.log import entries as e
 from pod.log.texts import follow
@@ -41,7 +42,8 @@ class PodState:
 
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
     means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
-    `window_asked` one that the agent asked for.
+    `window_asked` one that the agent asked for. `checkpoint` is the one that the segment began with, `attempt` the last one
+    that was made of it.
     """
 
     start: e.SegmentStarted
@@ -67,6 +69,8 @@ class PodState:
     last_word: w.ReplyRecord | None = None
     ordered: e.Commanded | None = None
     window_asked: bool = False
+    checkpoint: Checkpoint | None = None
+    attempt: Checkpoint | None = None
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -119,6 +123,7 @@ class PodState:
             blobs=dict(start.blobs),
             unknown_windows=dict.fromkeys(carry.unknown_windows),
             taken_back=dict.fromkeys(carry.taken_back),
+            checkpoint=carry.checkpoint,
         )
         state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
@@ -152,6 +157,7 @@ class PodState:
             last_status=self.last_status,
             unknown_windows=tuple(self.unknown_windows),
             taken_back=tuple(self.taken_back),
+            checkpoint=self.checkpoint,
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -256,6 +262,8 @@ class PodState:
                 self.compaction = record.compaction
             case e.CompactionRung():
                 self._rung(record)
+            case e.CheckpointMade():
+                self.attempt = record.checkpoint
             case e.CompactionFailed():
                 self.compaction, self.ordered, self.window_asked = None, None, False
                 if not record.mandatory:

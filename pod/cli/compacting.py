@@ -42,6 +42,7 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
     view = outlook(folder)
     plan = view.plan()
     accepted = view.acceptance(plan)
+    checkpoint = view.checkpoint
     value: dict[str, Any] = {
         "possible": plan.possible,
         "reason": plan.reason,
@@ -58,6 +59,7 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         "expected": plan.expected,
         "least": view.least(plan),
         "accepted": accepted,
+        "checkpoint": checkpoint,
     }
     if as_json:
         show_json(value)
@@ -76,6 +78,10 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         ),
         ("accepted", _ACCEPTED[accepted]),
     ]
+    if checkpoint is not None:
+        from pod.cli.contexts import checkpoint_line
+
+        rows.insert(1, ("checkpoint", checkpoint_line(checkpoint)))
     show(figures(rows) if plan.possible else f"not possible: {plan.reason}\n{figures(rows[:1])}")
     return 0
 

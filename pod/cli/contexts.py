@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -84,6 +85,16 @@ def _categories(view: Outlook) -> str:
     return "\n".join(lines)
 
 
+def checkpoint_line(facts: Mapping[str, Any]) -> str:
+    """Where a checkpoint comes from, in one line."""
+    stale = f"; STALE: {facts['stale']}" if facts["stale"] else ""
+    return (
+        f"{facts['messages']} messages of {one_line(str(facts['segment']), 60)} and before, to entry {facts['last']}; "
+        f"{facts['tokens']:,} tokens, {facts['strategy']}, source sha256 {str(facts['source_hash'])[:12]}, made {facts['at']}, "
+        f"{', '.join(facts['labels'])}{stale}"
+    )
+
+
 def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:
     by = f", by {view.state.made_by}" if view.state.made_by else ""
     rows = [
@@ -95,6 +106,8 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
     made = provenance(view)
     if made is not None:
         rows.append(("summary", f"{_made(made)}; pod show {name} --summary"))
+    if facts["checkpoint"]:
+        rows.append(("checkpoint", checkpoint_line(facts["checkpoint"])))
     if facts["reported_last"]:
         off = facts["reported_last"] - facts["estimate_last"]
         rows.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported "

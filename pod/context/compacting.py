@@ -56,9 +56,11 @@ class Compactor:
     # -- execution --------------------------------------------------------------------------------------------
 
     async def best_effort(self, trigger: Trigger, focus: str | None = None) -> bool:
-        """Model rungs only, under a policy that has some. A failure is a warning. Returns whether a new segment began."""
+        """Model rungs only, under a policy that has some, else the policy's own rung. A failure is a warning. Returns whether
+        a new segment began.
+        """
         ladder = self.parts.config.ladder
-        rungs = [name for name in ladder if name in self.rungs and self.rungs[name].asks_model] or list(ladder)
+        rungs = [name for name in ladder if name in self.rungs and self.rungs[name].asks_model] or list(ladder[:1])
         return await self._execute(self.plan(trigger), rungs, focus, mandatory=False) is None
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:
@@ -137,7 +139,7 @@ class Compactor:
         if memory.figures:
             figures = dict(memory.figures)
             session.put(e.CompactionRung(compaction=label, rung=name, state="done", figures=figures))
-        await segment.commit(opening, plan, label, name, after, dict(memory.figures))
+        await segment.commit(opening, memory, plan, label, name, after)
         return ""
 
     async def _failed_rung(self, label: str, name: str, reason: str, figures: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import ConfigDict, Field
 
 from pod.carry import Carry, OpenRun
+from pod.context.facts import Checkpoint
 from pod.errors import LogDamaged
 from pod.log.lines import Line
 from worker import records as w
@@ -112,6 +113,14 @@ class CompactionRung(Record):
     state: Literal["tried", "done", "failed", "skipped"]
     reason: str = ""
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CheckpointMade(Record):
+    """A checkpoint of this segment, before it is known whether a new segment begins with it."""
+
+    kind = "checkpoint"
+    compaction: str
+    checkpoint: Checkpoint
 
 
 class CompactionFailed(Record):
@@ -240,7 +249,7 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung,
+    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
     Repaired, Commanded, Verified, Extension,
 )  # fmt: skip

@@ -62,7 +62,7 @@ def test_the_smallest_manifest_has_all_documented_defaults(write: Write) -> None
     assert (prune.excerpt_chars, prune.supersede_in_tail, prune.prune_arguments) == (200, False, False)
     assert prune.pin_budget_tokens == 4000
     assert manifest.context.buffer_tokens == 8192
-    assert manifest.context.ladder == ("compact", "coarse", "rollover")
+    assert manifest.context.ladder == ("compact", "coarse", "checkpoint", "rollover")
     assert manifest.limits.repeat_call.remind == (3, 5, 8)
     assert manifest.limits.repeat_call.stop == 12
     assert (manifest.retry.max_attempts, manifest.retry.max_seconds) == (6, 300)
