@@ -11,7 +11,10 @@ from worker.occupancy import Calibration
 
 
 class Totals(BaseModel):
-    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model."""
+    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model.
+
+    Only `prune_saved_usd` and `compaction_saved_usd` may: below 0 they say that more was lost than saved.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -24,6 +27,8 @@ class Totals(BaseModel):
     segments: int = 1
     compactions: int = 0
     prunes: int = 0
+    prune_saved_usd: float = 0.0
+    compaction_saved_usd: float = 0.0
     by: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
 
 
@@ -89,3 +94,5 @@ class Carry(BaseModel):
     last_run: str | None = None
     last_status: str = ""
     unknown_windows: tuple[str, ...] = ()
+    runs: int = 0
+    run_requests: int = 0

@@ -13,7 +13,7 @@ from pod.cli.output import show as print_text
 from pod.cli.output import show_json
 from pod.cli.progress import why_ended
 from pod.cli.sending import folder_of
-from pod.cli.text import age, clean, count, figures, money, one_line, share, told
+from pod.cli.text import age, balance, clean, count, figures, money, one_line, share, told
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
 from pod.outlook import Outlook, outlook
@@ -150,6 +150,14 @@ def context(args: argparse.Namespace) -> int:
     return 0
 
 
+def _effect(facts: dict[str, Any]) -> str:
+    """What the request behind a prune showed."""
+    return (
+        f"{facts['tokens_saved']:,} tokens out; {facts['rewritten']:,} sent anew ({facts['expected_rewritten']:,} expected), "
+        f"{facts['read_after']:,} read from the cache ({facts['read_before']:,} before)"
+    )
+
+
 def _context(name: str, view: Outlook) -> str:
     facts = view.as_dict()
     state, occupancy = view.state, view.occupancy
@@ -180,4 +188,9 @@ def _context(name: str, view: Outlook) -> str:
                                      f"calibration {facts['calibration']:g}"))  # fmt: skip
     if facts["accepted"] and facts["reported_first"]:
         more.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported"))
+    for what, name in (("prune", "pruning"), ("compaction", "compaction")):
+        if facts[f"{what}s"]:
+            more.append((name, f"{count(facts[f'{what}s'], what)}, {balance(facts[f'{what}_saved_usd'])}"))
+    if facts["last_prune"]:
+        more.append(("last prune", _effect(facts["last_prune"])))
     return "\n".join([*text, figures(more)])
