@@ -128,6 +128,10 @@ class Economy:
         """What it brings through all expected requests, in US dollars; below 0 where it costs."""
         return (saved * self._each - tail * self._lost) / 1_000_000
 
+    def hopeless(self, saved: int, kept: int) -> bool:
+        """Whether no prune of at most `saved` tokens can pay, as the tail holds what it takes out and `kept` more."""
+        return self.gain(saved, saved + kept) < 0 or not self.ripe(saved, kept)
+
     def next_request(self, saved: int, tail: int) -> float:
         """What the next request costs more for it, in US dollars; below 0 where it costs less."""
         return (tail * self._lost - saved * self.write) / 1_000_000

@@ -157,11 +157,20 @@ def plan_prune(
     tail, never = protected_from(tokens, newest_batch, settings.protected_tokens, unanswered=unanswered)
     reach = never if settings.supersede_in_tail else tail
     old = [at for at in range(reach) if _prunable(view[at], arguments) and view[at].id not in pinned]
-    if sum(tokens[at] for at in old) <= exceed:
+    most = sum(tokens[at] for at in old)
+    least_kept = 0 if settings.supersede_in_tail else settings.protected_tokens
+    if most <= exceed or (economy is not None and economy.hopeless(most, least_kept)):
         return None
     behind = tails(tokens)
     kept = behind[tail] if tail < len(behind) else 0
-    if economy is not None and best_start(old, [tokens[at] for at in old], behind, kept, economy, exceed) < 0:
+
+    def paying(places: list[int], gains: Mapping[int, int] | Sequence[int]) -> list[int]:
+        if economy is None:
+            return places
+        start = best_start(places, [gains[at] for at in places], behind, kept, economy, exceed)
+        return places[start:] if start >= 0 else []
+
+    if not paying(old, tokens):
         return None
     stale = superseded_reads(view)
     cache: StubCache = {} if stubs is None else stubs
@@ -169,10 +178,7 @@ def plan_prune(
         at: gain for at in old if (gain := tokens[at] - _stub(view[at], settings, family, cache).tokens) >= LEAST_GAIN
     }
     for only_stale in (True, False):
-        chosen = [at for at in gains if at in stale or (at < tail and not only_stale)]
-        if economy is not None:
-            start = best_start(chosen, [gains[at] for at in chosen], behind, kept, economy, exceed)
-            chosen = chosen[start:] if start >= 0 else []
+        chosen = paying([at for at in gains if at in stale or (at < tail and not only_stale)], gains)
         saved = sum(gains[at] for at in chosen)
         if chosen and saved > exceed:
             return PrunePlan(
@@ -234,12 +240,13 @@ class Moment:
 
     @property
     def economy(self) -> Economy | None:
-        """What decides whether a prune pays; None without prices.
+        """What decides whether a prune pays; None without prices, and where the model costs nothing: there a broken cache
+        costs time, which no price tells.
 
         Requests are expected to the end of this run, or to the trigger where that is nearer.
         """
         price = self.price
-        if price is None:
+        if price is None or not price.cache_write:
             return None
         requests = self.runs.ahead
         if self.trigger is not None:

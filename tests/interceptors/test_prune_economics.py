@@ -109,6 +109,7 @@ def test_the_best_start_is_the_best_of_all(
         if sum(gains[n:]) > exceed
     }
     best = best_start(places, gains, behind, 0, economy, exceed)
+    assert best < 0 or not economy.hopeless(sum(sizes[at] for at in places), 0)
     if best < 0:
         assert all(value <= 0 for value in worth.values())
     else:
@@ -157,9 +158,10 @@ def test_only_early_in_a_window_is_a_prune_worth_putting_the_compaction_off() ->
 
 
 def test_without_prices_auto_stays_with_floor_and_protected_tokens() -> None:
-    asked = demand(Moment(50_000, 100_000, runs=Runs(done=500)), PruneSettings())
-    assert asked is not None
-    assert (asked.exceed, asked.economy) == (8_000, None)
+    for price in (None, Price(0, 0, 0, 0, "a local server")):
+        asked = demand(Moment(50_000, 100_000, price=price, runs=Runs(done=500)), PruneSettings())
+        assert asked is not None
+        assert (asked.exceed, asked.economy) == (8_000, None)
 
 
 def test_a_fixed_number_is_kept_whatever_it_costs() -> None:
