@@ -151,6 +151,7 @@ def test_the_nearer_the_trigger_the_fewer_requests_count(one: int, other: int) -
 
 
 def test_only_early_in_a_window_is_a_prune_worth_putting_the_compaction_off() -> None:
+    """B161: a smaller request is no cheaper session."""
     growth = Growth(first=20_000, newest=50_000, replies=11)
     assert before_trigger(growth, 30_000, 150_000, CLAUDE) > 15
     assert before_trigger(growth, 140_000, 150_000, CLAUDE) < 0

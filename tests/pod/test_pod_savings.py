@@ -100,6 +100,7 @@ def agent_read(rig: Rig) -> int:
 
 
 async def test_a_compaction_is_charged_with_its_worker_and_credited_with_the_smaller_context(rig: Rig) -> None:
+    """B158: what the worker was billed is part of what the compaction cost."""
     priced = capabilities(price=PRICE)
     made = manifest(compaction=compacting(8_000))
     agent = Agent(caller(14), capabilities=priced)
