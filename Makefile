@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test check bench docs soak mutations clean setup
+.PHONY: demo test check bench bench-prune docs soak mutations clean setup
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python benchmarks/bench.py
+
+# What pruning costs and saves in money, against a simulated prefix cache.
+bench-prune: $(STAMP)
+	@$(BIN)/python benchmarks/prune_cost.py
 
 # Long fault runs: many random kills. Not part of `make test`.
 soak: $(STAMP)

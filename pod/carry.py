@@ -13,7 +13,10 @@ from worker.occupancy import Calibration
 
 
 class Totals(BaseModel):
-    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model."""
+    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model.
+
+    Only `prune_saved_usd` and `compaction_saved_usd` may: below 0 they say that more was lost than saved.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -26,6 +29,8 @@ class Totals(BaseModel):
     segments: int = 1
     compactions: int = 0
     prunes: int = 0
+    prune_saved_usd: float = 0.0
+    compaction_saved_usd: float = 0.0
     by: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
 
 
@@ -101,3 +106,5 @@ class Carry(BaseModel):
     unknown_windows: tuple[str, ...] = ()
     taken_back: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
+    runs: int = 0
+    run_requests: int = 0

@@ -162,6 +162,23 @@ class ContextPruned(_Event):
     reason: str
 
 
+class ContextMeasured(_Event):
+    """What a report shows of prunes, or of the compaction that began the segment: `rewritten` tokens were sent anew though
+    the cache had held them. `cost_usd` is what that request cost more for it (below 0: less).
+    """
+
+    type: Literal["context.measured"] = "context.measured"
+    cause: str
+    entries: tuple[int, ...]
+    tokens_saved: int
+    read_before: int
+    read_after: int
+    expected_rewritten: int
+    rewritten: int
+    expected_usd: float | None
+    cost_usd: float | None
+
+
 class ContextAdded(_Event):
     """The runtime put items into the view."""
 
@@ -350,8 +367,8 @@ class Result(_Event):
 
 Event: TypeAlias = Annotated[
     Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
-    | ToolCompleted | ContextPruned | ContextAdded | WindowLearned | SizeRefused | CompactionStarted | CompactionRung | CompactionProgress
-    | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
+    | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | CompactionStarted | CompactionRung
+    | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
@@ -389,6 +406,17 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     ),
     w.Pruned: lambda r: ContextPruned(
         results=len(r.items), tokens_saved=r.tokens_saved, tokens_before=r.tokens_before, reason=r.reason
+    ),
+    e.Measured: lambda r: ContextMeasured(
+        cause=r.cause,
+        entries=r.entries,
+        tokens_saved=r.tokens_saved,
+        read_before=r.read_before,
+        read_after=r.read_after,
+        expected_rewritten=r.expected_rewritten,
+        rewritten=r.rewritten,
+        expected_usd=r.expected_usd,
+        cost_usd=r.cost_usd,
     ),
     w.ContextAdded: lambda r: ContextAdded(by=r.by, kinds=tuple(getattr(i, "kind", i.type) for i in r.items)),
     w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source, message=r.message),

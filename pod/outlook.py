@@ -98,9 +98,11 @@ class Outlook:
         return {**found.provenance(), "stale": standing_fault(found, self.state.start.items) or None}
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, for JSON."""
+        """All figures, for JSON. What was saved is that of the session, None where a price is not known; `last_prune` is
+        the newest one of this segment whose effect was measured.
+        """
         state, plan = self.state, self.plan()
-        accepted = state.accepted
+        accepted, measured = state.accepted, state.savings.newest
         return {
             "model": self.model.name,
             "window": self.budget.window,
@@ -131,6 +133,11 @@ class Outlook:
             "estimate_last": state.last_estimate or None,
             "reported_last": state.history.baseline.reported if state.history.baseline else None,
             "calibration": state.history.calibration.factor(self.model.name),
+            "prunes": state.totals.prunes,
+            "compactions": state.totals.compactions,
+            "prune_saved_usd": None if state.totals.unpriced else round(state.totals.prune_saved_usd, 6),
+            "compaction_saved_usd": None if state.totals.unpriced else round(state.totals.compaction_saved_usd, 6),
+            "last_prune": None if measured is None else measured.model_dump(exclude={"cause"}),
         }
 
 

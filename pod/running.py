@@ -106,8 +106,8 @@ class Running:
         family = self.models[0].capabilities.family
         state.history.set_family(family)
         self.chain = setup.chain(
-            m, session, self.models, self.users, Supervision(self.orders, session), overhead_of(system, specs, family),
-            self.services.scope, headless=self.headless,
+            m, session, self.models, self.users, Supervision(self.orders, session, self.models),
+            overhead_of(system, specs, family), self.services.scope, headless=self.headless,
         )  # fmt: skip
         session.observe_with(self.chain)
         sender = Sender(

@@ -246,6 +246,7 @@ def chain(
             ),
             trigger=lowest,
             last_reply=lambda: state.last_reply_at,
+            runs=lambda: (state.runs, state.run_requests),
         ),
         trigger=CompactTrigger(
             CompactSettings(

@@ -13,6 +13,7 @@ from pod.context.facts import Checkpoint
 from pod.driven import Driven
 from pod.log import entries as e
 from pod.log.texts import follow
+from pod.savings import Cause, Savings
 from worker import records as w
 from worker.history import History
 from worker.items import AssistantItem, ContextItem, Item, OpaqueItem, ReasoningItem, ToolCallItem, UserItem
@@ -91,6 +92,9 @@ class PodState:
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
     taken_back: dict[str, None] = field(default_factory=dict[str, None])
+    runs: int = 0
+    run_requests: int = 0
+    savings: Savings = field(default_factory=Savings)
 
     @classmethod
     def begin(cls, start: e.SegmentStarted, family: Family = "unknown") -> PodState:
@@ -124,6 +128,8 @@ class PodState:
             unknown_windows=dict.fromkeys(carry.unknown_windows),
             taken_back=dict.fromkeys(carry.taken_back),
             checkpoint=carry.checkpoint,
+            runs=carry.runs,
+            run_requests=carry.run_requests,
         )
         state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
@@ -158,6 +164,8 @@ class PodState:
             unknown_windows=tuple(self.unknown_windows),
             taken_back=tuple(self.taken_back),
             checkpoint=self.checkpoint,
+            runs=self.runs,
+            run_requests=self.run_requests,
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -214,6 +222,9 @@ class PodState:
                 self._took_back(record.id)
             case w.Pruned():
                 self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
+                self.savings.pruned(seq, record)
+            case e.Measured():
+                self._saved(record.cause, self.savings.measured(record))
             case ApprovalAsked():
                 self.approvals[record.id] = record
                 self.asked[record.call_id] = record.id
@@ -228,6 +239,7 @@ class PodState:
             case e.YieldedEntry():
                 self.paused = record
             case e.RunEndedEntry():
+                self.runs, self.run_requests = self.runs + 1, self.run_requests + self.history.counters.requests
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
                 # A run whose input was given back, or can never be sent, leaves nothing to go on with.
                 details: dict[str, Any] = record.result.get("details") or {}
@@ -272,6 +284,7 @@ class PodState:
                 self.totals = self.totals.model_copy(update={"compactions": self.totals.compactions + 1})
                 self.history.count(compactions=1)
                 self.made_by, self.accepted = record.rung, record
+                self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
                 self.compaction = None
             case e.Breaker():
@@ -339,6 +352,13 @@ class PodState:
             cost_usd=record.cost_usd or 0.0,
             unpriced=1 if record.cost_usd is None else 0,
         )
+        for cause, saved in self.savings.replied(record).items():
+            self._saved(cause, saved)
+
+    def _saved(self, cause: Cause, usd: float) -> None:
+        name = f"{cause}_saved_usd"
+        self.totals = self.totals.model_copy(update={name: getattr(self.totals, name) + usd})
+        self.history.count(**{name: usd})
 
     def _rung(self, record: e.CompactionRung) -> None:
         figures = record.figures
@@ -349,7 +369,9 @@ class PodState:
                 worker_requests=int(spent["requests"]),
                 worker_tokens=int(spent["prompt_tokens"] + spent["output_tokens"]),
                 worker_cost_usd=spent["cost_usd"],
+                worker_unpriced=int(spent["unpriced"]),
             )
+            self._saved("compaction", -spent["cost_usd"])
 
     def _spend(self, purpose: str, model: str, **figures: float) -> None:
         total = {

@@ -35,7 +35,7 @@ SHRUNK = -1
 
 class Counters(BaseModel):
     """Figures of one run, through yields and restarts. `prompt_tokens` sums what the provider reported as input,
-    `empty_replies` counts those in a row."""
+    `empty_replies` counts those in a row. What was saved is below 0 where it was lost."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,6 +59,9 @@ class Counters(BaseModel):
     worker_cost_usd: float = 0.0
     worker_requests: int = 0
     worker_tokens: int = 0
+    worker_unpriced: int = 0
+    prune_saved_usd: float = 0.0
+    compaction_saved_usd: float = 0.0
 
 
 @dataclass(slots=True)

@@ -61,7 +61,11 @@ class Edited(Record):
 
 
 class Pruned(Record):
-    """Old tool results lose their content in the view (the log keeps it). Figures are estimated tokens."""
+    """Old tool results lose their content in the view (the log keeps it). Figures are estimated tokens.
+
+    `cold` says that the prefix cache was lost anyway. `requests` is how many were expected from the next one on,
+    `expected_usd` what the next one was expected to cost more for it (below 0: less); None without prices.
+    """
 
     kind = "pruned"
     items: tuple[Item, ...]
@@ -72,6 +76,9 @@ class Pruned(Record):
     min_savings: int = 0
     reason: str = ""
     first_changed: int = 0
+    cold: bool = False
+    requests: float | None = None
+    expected_usd: float | None = None
 
 
 class ReplyRecord(Record):

@@ -11,7 +11,7 @@ from typing import Any
 from pod.cli.output import show, show_json
 from pod.cli.progress import worker_figures
 from pod.cli.sending import folder_of
-from pod.cli.text import count, figures, one_line, share
+from pod.cli.text import balance, count, figures, one_line, share
 from pod.context.policy import Plan
 from pod.foresight import Next, Origin, Provenance, foresee, origins, policy_origin, provenance
 from pod.outlook import Outlook, outlook
@@ -117,7 +117,20 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
         off = facts["reported_first"] - facts["accepted"]
         rows.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported "
                                         f"({_signed(off, facts['reported_first'])})"))  # fmt: skip
+    for what, label in (("prune", "pruning"), ("compaction", "compaction")):
+        if facts[f"{what}s"]:
+            rows.append((label, f"{count(facts[f'{what}s'], what)}, {balance(facts[f'{what}_saved_usd'])}"))
+    if facts["last_prune"]:
+        rows.append(("last prune", _effect(facts["last_prune"])))
     return rows
+
+
+def _effect(facts: Mapping[str, Any]) -> str:
+    """What the request behind a prune showed."""
+    return (
+        f"{facts['tokens_saved']:,} tokens out; {facts['rewritten']:,} sent anew ({facts['expected_rewritten']:,} expected), "
+        f"{facts['read_after']:,} read from the cache ({facts['read_before']:,} before)"
+    )
 
 
 def _signed(off: int, whole: int) -> str:

@@ -38,6 +38,13 @@ def money(value: float | None) -> str:
     return f"${value:.4f}" if value < 1 else f"${value:.2f}"
 
 
+def balance(value: float | None) -> str:
+    """`saved $0.0123`, `lost $0.0123`, or that it is unknown."""
+    if value is None:
+        return "what they saved is unknown (no price)"
+    return f"{'lost' if value < 0 else 'saved'} {money(abs(value))}"
+
+
 def count(number: int, what: str) -> str:
     """`1 request`, `2 requests`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

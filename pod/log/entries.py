@@ -240,6 +240,32 @@ class Verified(Record):
     accepted: bool
 
 
+class Measured(Record):
+    """What the next report of the provider shows of prunes, or of the compaction that began this segment.
+
+    `entries` are the numbers of their entries. Tokens: `tokens_saved` left the request, `read_before` and `read_after`
+    were read from the cache by the request before and by this one, `written` was written to it, `rewritten` (and what
+    was expected of it) had to be sent anew though it had been in the cache. US dollars: `cost_usd` is what this request
+    cost more than it would have without (below 0: less); None where the price is not known. `read_mtok` and `fresh_mtok`
+    price a million tokens in later requests.
+    """
+
+    kind = "measured"
+    cause: Literal["prune", "compaction"]
+    entries: tuple[int, ...]
+    model: str
+    tokens_saved: int
+    read_before: int = 0
+    read_after: int = 0
+    written: int = 0
+    expected_rewritten: int = 0
+    rewritten: int = 0
+    expected_usd: float | None = None
+    cost_usd: float | None = None
+    read_mtok: float | None = None
+    fresh_mtok: float | None = None
+
+
 class Extension(Record):
     """For users' own records; the runtime keeps them and looks no further."""
 
@@ -251,7 +277,7 @@ class Extension(Record):
 _POD: tuple[type[Record], ...] = (
     Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
-    Repaired, Commanded, Verified, Extension,
+    Repaired, Commanded, Verified, Measured, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,

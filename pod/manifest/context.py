@@ -26,8 +26,8 @@ class PruneSection(Section):
     )
     min_savings: Savings = Field(
         default="auto",
-        description="Tokens that a prune must newly save. `auto`: from the prices, the state of the cache and the "
-        "expected requests, at least `min_savings_floor`.",
+        description="Tokens that a prune must newly save. `auto`: what pays by the model's prices, the state of its cache "
+        "and the expected requests, at least `min_savings_floor`; without prices, or where the model costs nothing, at least `protected_tokens` too.",
         json_schema_extra={"kind": 'tokens or "auto"'},
     )
     min_savings_floor: TokensOrZero = Field(default=4096, description="Tokens that `auto` never goes below.")

@@ -76,6 +76,8 @@ def test_a_survey_can_be_looked_at_from_every_side(surveyed: Shell) -> None:
     assert context["made_by"] and context["reported_first"]
     text = surveyed("context", "a")
     assert "[compaction] threshold" in text and "that no compaction can lower" in text
+    assert context["compactions"] >= 1 and context["compaction_saved_usd"] == 0, "a model that costs nothing"
+    assert "compaction, saved $0.0000" in text or "compactions, saved $0.0000" in text
 
     timeline = surveyed.json("inspect", "a")
     kinds = {step["type"] for step in timeline["timeline"]}

@@ -11,6 +11,7 @@ from cli.cli_shell import Shell
 
 from pod.cli.given import valid_text
 from pod.cli.progress import Lines, summary
+from pod.cli.text import balance
 from pod.events import CompactionRung, RunEnded
 from pod.result import RunFailed, RunResult, whole_counts
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer
@@ -221,3 +222,8 @@ def test_bars_in_generated_tables_are_escaped_as_markdown_wants_it() -> None:
     for name, page in pages().items():
         assert "&#124;" not in page, name
     assert "`str \\| None`" in pages()["events.md"]
+
+
+def test_what_was_saved_lost_or_is_unknown_is_said_in_words() -> None:
+    assert balance(0.0123) == "saved $0.0123" and balance(-1.5) == "lost $1.50"
+    assert balance(None) == "what they saved is unknown (no price)"
