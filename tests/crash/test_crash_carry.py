@@ -214,7 +214,8 @@ def same(old: PodState, new: PodState) -> None:
     """Both states are one, but for what the boundary itself changes."""
     before, after = old.carry(), new.carry()
     changed = {"totals": after.totals, "omitted_words": after.omitted_words, "summary": after.summary}
-    assert before.model_copy(update=changed) == after
+    assert before.model_copy(update={**changed, "checkpoint": after.checkpoint}) == after
+    assert after.checkpoint in (None, old.attempt, old.checkpoint)
     assert after.totals == before.totals.model_copy(update={"segments": before.totals.segments + 1})
     assert after.omitted_words >= before.omitted_words
     assert list(new.history.queue) == list(old.history.queue)
