@@ -17,6 +17,7 @@ from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.parts import Parts
 from pod.context.policy import FULLEST, GROWTH, Trigger
+from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
 from pod.instructions import Instructions, Note, collect
@@ -35,7 +36,7 @@ from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
-from worker.items import ContextItem, OrderItem, UserItem
+from worker.items import ContextItem, UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
 from worker.models.registry import guessed_window
@@ -484,13 +485,9 @@ class Running:
         if trigger == "agent":
             await self.compact("agent")
             return None
-        oversized, alone, room = self._oversized()
-        if oversized:
-            message = (
-                f"the newest input is too large: with what every request holds it has {alone:,} tokens, and a new segment may "
-                f"have {room:,}. It is not sent. Put it into a file, send it in parts, or raise the trigger or the window."
-            )
-            return Failed("over_budget", message, details={"tokens": alone, "available": room})
+        oversized = self._oversized()
+        if oversized is not None:
+            return oversized.failure()
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:
             return ended
@@ -511,10 +508,13 @@ class Running:
             if isinstance(outcome, Cancelled) and withdraw is not None and self._withdrawable(withdraw):
                 session.put(Withdrawn(ids=(withdraw,)))
                 outcome = Cancelled(withdrawn=(withdraw,))
-            rejected = self._oversized()[0] if isinstance(outcome, Failed) and outcome.kind in _TOO_LARGE else []
-            if isinstance(outcome, Failed) and rejected:
-                self._reject(rejected, outcome.message)
-                outcome = replace(outcome, details={**outcome.details, "rejected": rejected})
+            if (
+                isinstance(outcome, Failed)
+                and outcome.kind in TOO_LARGE
+                and (rejected := self._oversized()) is not None
+            ):
+                rejected.reject(session, outcome.message)
+                outcome = replace(outcome, details={**outcome.details, "rejected": list(rejected.ids)})
             if isinstance(outcome, Paused):
                 session.put(
                     e.YieldedEntry(
@@ -528,29 +528,10 @@ class Running:
             await session.sync()
         return outcome
 
-    def _oversized(self) -> tuple[list[str], int, int]:
-        """The items at the end of the view that no request can ever hold (inputs without a reply that fill by themselves
-        what a new segment may have; else none), the tokens of a request with nothing else, and the most it may have.
-        """
-        history, parts = self.session.state.history, self.compactor.parts
-        at = history.unanswered - 1
-        if at < 0 or not all(isinstance(item, UserItem | ContextItem | OrderItem) for item in history.view[at:]):
-            return [], 0, 0
-        overhead, factor = parts.sender.overhead(parts.sender.model), parts.factor()
-        alone = int((overhead + sum(history.tokens[at:])) * factor)
-        limits = self.compactor.limits()
+    def _oversized(self) -> Oversized | None:
+        parts, limits = self.compactor.parts, self.compactor.limits()
         room = int(limits.lowest * FULLEST) if self.manifest.policy in ACTING else limits.available
-        fault = overhead * factor < room < alone
-        return ([item.id for item in history.view[at:]] if fault else []), alone, room
-
-    def _reject(self, ids: Sequence[str], message: str) -> None:
-        """Takes inputs out of all later requests; the log keeps them, for display."""
-        view = self.session.state.history.view
-        reason = message.partition("\n")[0][:500]
-        for item in view[-len(ids) :]:
-            if isinstance(item, UserItem):
-                self.session.put(e.InputRejected(id=item.id, reason=reason))
-        self.session.put(Withdrawn(ids=tuple(ids)))
+        return oversized(self.session.state.history, parts.sender, parts.factor(), room)
 
     def _withdrawable(self, item: str) -> bool:
         history = self.session.state.history
@@ -569,9 +550,6 @@ def said(text: object) -> str:
         raise UsageProblem("the message is empty: say what is to be done; resume() goes on without a new message")
     return text
 
-
-_TOO_LARGE = frozenset({"over_budget", "compact_thrash", "overflow"})
-"""Kinds of failures that an input may cause which is too large by itself."""
 
 _STATUS = {
     "Finished": "finished", "Failed": "failed", "LimitReached": "limit", "Cancelled": "cancelled", "Yielded": "yielded"
