@@ -4,6 +4,7 @@ PodError                        exit 1
 ├── UsageProblem                exit 2   a wrong name, path or argument
 │   ├── PodNotFound                      no pod of this name
 │   ├── PodExists                        the name is taken
+│   ├── NotALog                          a FIFO, a folder or a lost link stands where a segment's log should
 │   ├── ImportRefused                    a file is no pod's export, or not as it was written
 │   └── NotSettled                       the operation needs a settled point (open calls, a running pod)
 ├── PodBusy                     exit 75  another process writes to this pod
@@ -15,6 +16,9 @@ PodError                        exit 1
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +49,15 @@ class ImportRefused(UsageProblem):
     def __init__(self, file: object, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{file}: {reason}; nothing was imported")
+
+
+class NotALog(UsageProblem):
+    """What stands where a segment's log should is no file: its entries are lost."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        super().__init__(
+            f"{path}: {kind}, where a log should be; `pod doctor NAME --repair` puts it aside, or says what is lost"
+        )
 
 
 class NotSettled(UsageProblem):
@@ -102,3 +115,26 @@ class NewerFormat(PodError):
         super().__init__(
             f"{path}: format {found} is newer than this version reads ({known}). Update pod-runtime to open it."
         )
+
+
+FOLDER_IS_GONE = "the current folder is gone; go to one that exists, or give whole paths"
+
+
+def folder_is_gone() -> bool:
+    """Whether the folder that relative paths start from was removed."""
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
+
+
+@contextmanager
+def in_a_folder() -> Generator[None]:
+    """While relative paths are made whole. Raises `UsageProblem` where the current folder is gone."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if not folder_is_gone():
+            raise
+        raise UsageProblem(FOLDER_IS_GONE) from error

@@ -239,7 +239,7 @@ def _left(*states: PodState) -> tuple[str, ...]:
     queued = {label for state in states for label in state.history.queue}
     asked = {label for state in states for label in state.approvals}
     jobs = any(state.tool_state.get(STATE_KEY) for state in states)
-    found = [f"{len(queued)} queued message{'s' * (len(queued) != 1)}"] if queued else []
+    found = [f"{len(queued)} message{'s' * (len(queued) != 1)} that no request had seen"] if queued else []
     found += [f"{len(asked)} open question{'s' * (len(asked) != 1)}"] if asked else []
     return (*found, *(["background processes"] if jobs else []))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from pod.errors import PodError
-from pod.log.files import open_file
 from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
+from pod.log.segment import open_log
 from pod.reading import last_lines
 
 HEAD = 1024 * 1024
@@ -50,7 +50,7 @@ STATUSES: dict[Status, str] = {
     " was given back",
     "yielded": "its last run handed over to a program that did not go on; `pod resume` does",
     "failed": "its last run failed; `pod show` says why, `pod resume` tries again",
-    "unreadable": "it can't be read; `pod doctor` looks into it",
+    "unreadable": "it can't be read; `pod doctor NAME --repair` mends it, or says what is lost",
 }
 """What each status means. Those of a run that ended tell of the last one, whatever segment it ended in."""
 
@@ -111,13 +111,14 @@ def glance(folder: PodFolder) -> Glance:
     except (PodError, OSError, ValueError) as error:
         if not folder.exists():
             raise
-        return Glance(folder.name, "unreadable", problem=str(error), created=pointer.created if pointer else "")
+        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        return Glance(folder.name, "unreadable", problem=said, created=pointer.created if pointer else "")
 
 
 def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance:
     path = folder.segment_path(segment)
-    size = path.stat().st_size
     start = _first(path)
+    size = path.stat().st_size
     lines = last_lines(path, TAIL_MOST if size <= TAIL_MOST else TAIL)
     if size > TAIL_MOST and not any(line.kind in _TELLING for line in lines):
         lines = last_lines(path, TAIL_MOST)
@@ -151,7 +152,7 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
 
 def _first(path: Path) -> dict[str, Any]:
     """The body of the first entry, empty where it is longer than the look goes or does not read."""
-    with open_file(path) as file:
+    with open_log(path) as file:
         data = file.readline(HEAD)
     if not data.endswith(b"\n"):
         return {}

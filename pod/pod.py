@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from interceptors.approvals import ApprovalScope
 from pod import setup
 from pod.bus import Subscription, Told
-from pod.errors import UsageProblem
+from pod.errors import UsageProblem, in_a_folder
 from pod.events import Event, Init, event_of
 from pod.handle import RunHandle
 from pod.instructions import collect
@@ -70,7 +70,8 @@ class Pod:
         self.manifest = manifest.manifest if isinstance(manifest, Loaded) else manifest
         self._options = options
         self.home = options.home or default_home()
-        self.cwd = Path(os.path.realpath(options.cwd or Path.cwd()))
+        with in_a_folder():
+            self.cwd = Path(os.path.realpath(options.cwd or Path.cwd()))
         self.name = options.name or self.manifest.pod.name or _generated(self._loaded)
         self._stack = AsyncExitStack()
         self._running: Running | None = None
@@ -99,11 +100,14 @@ class Pod:
 
         `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `tools`, `interceptors`, `model` and
         `compact_model` come before what the manifest says; `deps` is handed to tools. Raises `ManifestError`; entering raises
-        `PodBusy`, `LogDamaged`, `UsageProblem`, `worker.errors.ConfigError`.
+        `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
-        folder = Path(cwd).absolute() if cwd is not None else None
+        folder, root = _whole(cwd, "cwd"), _whole(home, "home")
+        if name is not None:
+            check_name(name)
         if not isinstance(manifest, Manifest | Loaded):
-            manifest = load_manifest(manifest, overrides, cwd=folder, model_required=model is None)
+            with in_a_folder():
+                manifest = load_manifest(_path(manifest, WANTED), overrides, cwd=folder, model_required=model is None)
         elif isinstance(manifest, Manifest):
             problems = [p for p in (*check(manifest), *unsupported(manifest)) if p.severity == "error"]
             if problems:
@@ -114,9 +118,8 @@ class Pod:
                 f"the observer {asynchronous.__qualname__} is async: observers are plain functions, `subscribe()` is for tasks"
             )
         options = Options(
-            name=name, cwd=folder, home=Path(home).absolute() if home is not None else None, tools=tools, interceptors=interceptors,
-            model=model, compact_model=compact_model, deps=deps, headless=headless, on_yield=on_yield, observers=observers,
-            files=files,
+            name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, model=model, compact_model=compact_model,
+            deps=deps, headless=headless, on_yield=on_yield, observers=observers, files=files,
         )  # fmt: skip
         return cls(manifest, options)
 
@@ -126,7 +129,7 @@ class Pod:
 
         Raises `PodNotFound`, `UsageProblem`.
         """
-        root = Path(home).absolute() if home is not None else default_home()
+        root = _whole(home, "home") or default_home()
         found, cwd = kept(PodFolder(root, check_name(name))), options.pop("cwd", None)
         found.require("manifest", *([] if cwd else ["cwd"]))
         assert found.manifest is not None  # else it was raised
@@ -337,6 +340,26 @@ class Pod:
         if self._closed:
             raise UsageProblem(f"pod {self.name!r} is closed: enter it again (`async with pod`)")
         return self.running
+
+
+WANTED = "the manifest is a path, the name of a shipped one, a Manifest or a Loaded"
+
+
+def _path(given: Any, wanted: str) -> str:
+    if isinstance(given, str):
+        return given
+    named: Any = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
+    if isinstance(named, str):
+        return named
+    raise UsageProblem(f"{wanted}, not {type(given).__name__} ({ascii(given)[:60]})")
+
+
+def _whole(given: object, what: str) -> Path | None:
+    """A folder that a program named, without the current folder's part; None where it named none."""
+    if given is None:
+        return None
+    with in_a_folder():
+        return Path(_path(given, f"{what} is a path")).absolute()
 
 
 def _given(given: Model | str | None, manifest: Manifest) -> tuple[Model, ...]:

@@ -19,12 +19,12 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 
 from pydantic import BaseModel, ValidationError, field_validator
 
-from pod.errors import NewerFormat, UsageProblem
+from pod.errors import NewerFormat, NotALog, UsageProblem
 from pod.log import entries as e
-from pod.log.files import open_file
+from pod.log.files import odd_kind
 from pod.log.folder import PodFolder
 from pod.log.lines import FORMAT, Invalid, Line, parse
-from pod.log.segment import CHUNK, Damage, scan
+from pod.log.segment import CHUNK, Damage, open_log, scan
 from worker import records as w
 from worker.history import LOST, LOST_BEFORE, stand_in
 from worker.items import Item
@@ -94,7 +94,7 @@ class SegmentItems:
             self._places = self._index()
         found: list[Item] = []
         at, held = -1, dict[str, Item]()
-        with open_file(self.path) as file:
+        with open_log(self.path) as file:
             for label in self._ids[max(start, 0) : max(stop, 0)]:
                 place = self._places.get(_needed(label))
                 if place is None:
@@ -303,6 +303,9 @@ class SessionReader:
 
     def _walk(self) -> Iterator[tuple[Segment | None, End | None]]:
         pointer = self.folder.pointer()
+        active = self.folder.segment_path(pointer.segment)
+        if (kind := odd_kind(active)) is not None:
+            raise NotALog(active, kind)
         step: Step | None = Step(pointer.segment)
         while step is not None:
             segment, end = self.look(step, pointer.session, Allowance())
@@ -315,6 +318,8 @@ class SessionReader:
             stat = path.stat()
         except OSError:
             return None, "missing"
+        if odd_kind(path) is not None:
+            return None, "missing"
         key = (label, stat.st_ino, stat.st_dev)
         if (known := self._heads.get(key)) is not None:
             return known
@@ -326,7 +331,7 @@ class SessionReader:
     def _first_line(self, path: Path, key: _Key, allowance: Allowance) -> bytes:
         """The first line without its newline. What was read of it is kept where the allowance ends within it."""
         data = self._begun.pop(key, b"")
-        with open_file(path) as file:
+        with open_log(path) as file:
             try:
                 while (chunk := allowance.read(file, len(data), CHUNK)) and b"\n" not in chunk:
                     data += chunk
@@ -394,7 +399,7 @@ def last_lines(path: Path, limit: int = TAIL) -> list[Line]:
     size = path.stat().st_size
     start = max(size - limit, 0)
     found: list[Line] = []
-    with open_file(path) as file:
+    with open_log(path) as file:
         file.seek(start)
         data = file.read(limit)
     offset = start

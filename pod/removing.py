@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pod.errors import PodBusy
-from pod.log.folder import PodFolder, check_name, pod_names
+from pod.errors import PodBusy, UsageProblem
+from pod.log.files import odd_kind
+from pod.log.folder import PodFolder, check_name, left_over_names, pod_names
 from pod.names import of_a_pod
 from pod.peek import Glance, glance
 from pod.staging import STAGES, abandoned
@@ -31,31 +32,41 @@ def remove(home: Path, name: str) -> Held:
     `PodBusy`.
     """
     folder = PodFolder(home, check_name(name))
-    folder.pointer()
+    try:
+        folder.pointer()
+    except UsageProblem:
+        if not folder.exists() and not folder.is_left_over():
+            raise
     folder.lock()
     try:
-        found = held(folder.path)
-        folder.files.unlink(folder.pointer_path)
-        folder.files.sync_folder(folder.path)
-        for child in list(folder.path.iterdir()):
-            if child.name == "lock" or _holds_pods(child):
-                continue
-            if child.is_dir() and not child.is_symlink():
-                shutil.rmtree(child)
-            else:
-                child.unlink(missing_ok=True)
-        (folder.path / "lock").unlink(missing_ok=True)
+        return _emptied(folder)
     finally:
         folder.unlock()
-    _remove_empty(folder.path, home / "pods")
+
+
+def _emptied(folder: PodFolder) -> Held:
+    """Takes away what a pod's folder holds, and the folder where no other pod lies in it; the pointer goes first."""
+    found = held(folder.path)
+    if odd_kind(folder.pointer_path) != "a folder":
+        folder.files.unlink(folder.pointer_path)
+        folder.files.sync_folder(folder.path)
+    for child in list(folder.path.iterdir()):
+        if child.name == "lock" or _holds_pods(child):
+            continue
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink(missing_ok=True)
+    (folder.path / "lock").unlink(missing_ok=True)
+    _remove_empty(folder.path, folder.home / "pods")
     return found
 
 
 def _holds_pods(path: Path) -> bool:
-    """Whether other pods lie in this folder: `a/b` lies in the folder of `a`."""
+    """Whether other pods lie in this folder, or are being made there: `a/b` lies in the folder of `a`."""
     if of_a_pod(path.name) or not path.is_dir() or path.is_symlink():
         return False
-    return next(path.rglob("pod.json"), None) is not None
+    return any(child.name in {"pod.json", "lock"} or child.suffix == ".jsonl" for child in path.rglob("*"))
 
 
 def _remove_empty(path: Path, root: Path) -> None:
@@ -96,12 +107,13 @@ def collect(
     """Looks at every pod and removes those whose last run finished and that nothing was done with for `older_than`
     seconds; with `all_ended` also those whose last run failed, was stopped or came to a limit, and those without a run.
 
-    What an import that was killed left goes as well, whatever its age. Without `force` nothing is removed. Pods with a
-    writer, open work, a question or stored input stay, whatever their age. `at` is the time in UTC seconds (default:
-    now). Blocks.
+    What a process left that was killed while it imported or made a pod goes as well, whatever its age. Without `force`
+    nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever their age. `at` is the
+    time in UTC seconds (default: now). Blocks.
     """
     moment = datetime.now(UTC).timestamp() if at is None else at
     yield from _left_by_imports(home, moment, force=force)
+    yield from _left_by_makers(home, force=force)
     for name in list(pod_names(home)):
         folder = PodFolder(home, name)
         look = glance(folder)
@@ -132,6 +144,28 @@ def _left_by_imports(home: Path, moment: float, *, force: bool) -> Iterator[Coll
             yield Collected(path.name, True, "left by an import that was killed", size)
         except FileNotFoundError:  # its process ended, and took it away
             continue
+
+
+def _left_by_makers(home: Path, *, force: bool) -> Iterator[Collected]:
+    """Folders in which a pod was begun to be made: each is locked while its process lives."""
+    for name in list(left_over_names(home)):
+        folder = PodFolder(home, name)
+        if folder.is_busy():
+            yield Collected(name, False, "a process is making it")
+            continue
+        size = held(folder.path).size
+        if force:
+            try:
+                folder.lock()
+            except PodBusy:
+                continue  # its process began just now
+            try:
+                if not folder.is_left_over():
+                    continue
+                _emptied(folder)
+            finally:
+                folder.unlock()
+        yield Collected(name, True, "left by a process that was killed while it made the pod", size)
 
 
 def _stays(look: Glance, older_than: float, moment: float, *, all_ended: bool) -> str | None:

@@ -87,7 +87,7 @@ class Session:
     @classmethod
     def _attach(cls, folder: PodFolder, pointer: Pointer, family: Family, durability: str) -> Session:
         path = folder.segment_path(pointer.segment)
-        if not path.is_file():
+        if not os.path.lexists(path):
             raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it")
         writer, _, _ = SegmentWriter.open(path, folder.files, durability=durability, mend=_repaired)
         state = load(path, family)

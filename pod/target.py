@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pod.errors import UsageProblem
 from pod.log.files import Files
+from pod.log.folder import default_home
 from worker.ids import uuid7
 
 _MAGIC = ("/dev/fd/", "/dev/std", "/proc/")
@@ -22,12 +23,16 @@ _MAGIC = ("/dev/fd/", "/dev/std", "/proc/")
 class Target:
     """Where output goes. Making one looks whether that can be, and touches nothing. Raises `UsageProblem`.
 
-    `mode` are the permissions of a file: None keeps those of the file that is replaced, and gives a new one the usual.
+    Nothing below `home`, where pods lie, is written, nor below `$POD_HOME`. `mode` are the permissions of a file: None
+    keeps those of the file that is replaced, and gives a new one the usual.
     """
 
-    def __init__(self, path: Path, mode: int | None = None) -> None:
+    def __init__(self, path: Path, mode: int | None = None, *, home: Path | None = None) -> None:
         self.given = path
         self._path = Path(os.path.realpath(path))
+        for kept in {default_home(), home or default_home()}:
+            if self._path.is_relative_to(os.path.realpath(kept)):
+                raise UsageProblem(f"{path} would replace a pod's own file; name a file outside of {kept}")
         self._temporary: Path | None = None
         self._fd: int | None = None
         self._mode = mode

@@ -61,7 +61,7 @@ def export_pod(home: Path, name: str, target: Path | BinaryIO) -> Exported:
     altered, `LogDamaged`, `NewerFormat`, `NotSettled` where the pod changes too fast, `OSError`.
     """
     folder = PodFolder(home, check_name(name))
-    file = Target(target, 0o600) if isinstance(target, Path) else None
+    file = Target(target, 0o600, home=home) if isinstance(target, Path) else None
     gathered = _settled(folder)
     if file is not None:
         _write_file(folder, gathered, file)
@@ -136,7 +136,7 @@ def _settled(folder: PodFolder) -> _Gathered:
                 return found
         elif not chain.segments:
             break
-    if not folder.segment_path(folder.pointer().segment).is_file():
+    if not os.path.lexists(folder.segment_path(folder.pointer().segment)):
         raise UsageProblem(
             f"the active segment of pod {folder.name!r} is missing; `pod doctor {folder.name}` looks into it"
         )

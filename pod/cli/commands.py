@@ -370,12 +370,12 @@ _ALL = (
             "pod clear fix-flaky", _pod),
     Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod,
             "remove a pod for good, at once: its logs, artifacts and texts, not the files of its working folder. While "
-            "a process writes to it, it is refused"),
+            "a process writes to it, it is refused. A pod that can't be read goes too"),
     Command("gc", "remove finished pods that nothing was done with for long", "changing:gc",
             "pod gc --older-than 30d --force", _gc,
             "remove pods whose last run finished and that nothing was done with for long. What waits, is queued, "
-            "answered, stopped short, failed, was cancelled or came to a limit stays (see --all-ended). Folders that "
-            "killed imports left (.import-*.tmp) go as well"),
+            "answered, stopped short, failed, was cancelled or came to a limit stays (see --all-ended). What a "
+            "process left that was killed while it imported (.import-*.tmp) or made a pod goes as well"),
     Command("manifest", "make, check and show manifests", "manifests:manifest",
             "pod manifest check coder.toml", _manifest),
     Command("export", "write a pod into one portable file", "transferring:export",

@@ -17,8 +17,10 @@ from worker.text import size
 def doctor(args: argparse.Namespace) -> int:
     """Looks for damage; with `--repair` puts it aside. Exit code 1 where something is wrong and stays so."""
     home = default_home()
-    if args.name is not None and not (home / "pods" / check_name(args.name)).is_dir():
-        PodFolder(home, args.name).pointer()  # says that there is none, and which name is near
+    if args.name is not None:
+        folder = PodFolder(home, check_name(args.name))
+        if not folder.exists() and not folder.is_left_over():
+            folder.pointer()  # says that there is none, and which name is near
     if args.repair:
         if args.name is None:
             raise UsageProblem("name the pod to repair: pod doctor NAME --repair")
@@ -43,6 +45,8 @@ def _text(pod: PodReport) -> str:
     word = "fine" if not pod.findings else "can be opened" if pod.ok else "DAMAGED"
     what = f"{count(len(pod.segments), 'segment')}, {count(entries, 'log line')}, {held}"
     lines = [f"{pod.name}: {word}: {what}{busy}"]
+    if any(found.code == "left_over" for found in pod.findings):
+        lines = [f"{pod.name}: no pod{busy}"]
     for found in pod.findings:
         line = f":{found.line}" if found.line is not None else ""
         place = f"{found.path}{line}" + (f" (byte {found.offset})" if found.offset is not None else "")

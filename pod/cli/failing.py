@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import time
 import traceback
@@ -43,8 +44,10 @@ def report(error: BaseException) -> int:
     if code is not None:
         complain(str(error))
         return code
-    if isinstance(error, FileNotFoundError) and error.filename is None and _folder_is_gone():
-        complain("the current folder is gone; go to one that exists, or give whole paths (-C names the working folder)")
+    from pod.errors import FOLDER_IS_GONE, folder_is_gone
+
+    if isinstance(error, FileNotFoundError) and not _is_whole(error.filename) and folder_is_gone():
+        complain(f"{FOLDER_IS_GONE} (-C names the working folder)")
         return 2
     if isinstance(error, OSError) and error.errno in _EXPLAINED:
         complain(_explained(error))
@@ -55,12 +58,9 @@ def report(error: BaseException) -> int:
     return 1
 
 
-def _folder_is_gone() -> bool:
-    try:
-        os.getcwd()  # noqa: PTH109
-    except FileNotFoundError:
-        return True
-    return False
+def _is_whole(name: object) -> bool:
+    """Whether a path says where it is without the current folder."""
+    return isinstance(name, str) and name.startswith("/")
 
 
 def _explained(error: OSError) -> str:
@@ -90,8 +90,16 @@ def expected(error: BaseException) -> int | None:
 
 def complain(text: str) -> None:
     """`pod: error: ...` on standard error; each line of a text with several."""
-    for line in clean(text).splitlines() or [""]:
+    for line in _LONG.sub(_cut, clean(text)).splitlines() or [""]:
         note(f"pod: error: {line}" if not line.startswith(" ") else f"pod:   {line}")
+
+
+_LONG = re.compile(r"\S{1001,}")
+
+
+def _cut(found: re.Match[str]) -> str:
+    """A word that may be of any length, as far as it helps."""
+    return f"{found[0][:250]}...{found[0][-100:]}"
 
 
 def note(text: str) -> None:

@@ -94,7 +94,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 2
     name = arguments[0]
     if name == "help" and len(arguments) > 1:
-        return _dispatch([*arguments[1:], "--help"])
+        return _help_on(arguments[1:])
     if name in {"-h", "--help", "help"}:
         _say(f"{_help()}\n")
         return 0
@@ -110,6 +110,17 @@ def _dispatch(arguments: list[str]) -> int:
     if command.name not in WITHOUT_HOME and not getattr(values, "ephemeral", False):
         _check_home()
     return command.load()(values)
+
+
+def _help_on(words: list[str]) -> int:
+    """The help of a command, or of an action of `pod manifest`."""
+    known = 2 if words[0] == "manifest" else 1
+    if words[0] in COMMANDS and (more := [word for word in words[known:] if word not in {"-h", "--help"}]):
+        from pod.cli.failing import complain
+
+        complain(f"`pod help {' '.join(words[:known])}` takes nothing more: {' '.join(more)}")
+        return 2
+    return _dispatch([*words, "--help"])
 
 
 WITHOUT_HOME = frozenset({"manifest", "models", "tools", "completion"})
@@ -144,7 +155,7 @@ def _parsed(command: Command, arguments: list[str]) -> Any:
 def _unknown(name: str) -> int:
     import difflib
 
-    near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
+    near = difflib.get_close_matches(name, COMMANDS, 1, 0.6)
     what = "option" if name.startswith("-") else "command"
     hint = f"did you mean {near[0]!r}?" if near else "`pod --help` lists the commands"
     from pod.cli.failing import note

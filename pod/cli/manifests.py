@@ -11,7 +11,7 @@ from pathlib import Path
 from pod.cli.failing import note
 from pod.cli.output import is_terminal, show, show_json
 from pod.cli.run import folder_of
-from pod.errors import UsageProblem
+from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
 
@@ -55,7 +55,7 @@ def _new(args: argparse.Namespace) -> int:
     except FileExistsError:
         raise UsageProblem(f"{path} is there already; it was kept") from None
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno == errno.ENOSPC or (isinstance(error, FileNotFoundError) and folder_is_gone()):
             raise
         raise UsageProblem(f"{path} can't be written: {error.strerror}") from error
     note(f"{path} written; `pod manifest check {path}` checks it")

@@ -17,6 +17,7 @@ from pod.cli.failing import note
 from pod.cli.given import task_of
 from pod.cli.output import Output, not_over, output_of
 from pod.errors import UsageProblem
+from pod.instructions import collect
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, load_manifest
 from pod.manifest.layers import Flag, Override
@@ -66,7 +67,8 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
     """Proves the numbers, then drives the run to its end. The exit code."""
     manifest = plan.manifest.manifest if isinstance(plan.manifest, Loaded) else plan.manifest
     files = plan.manifest.files if isinstance(plan.manifest, Loaded) else ()
-    not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema))
+    read = (path for path, _ in collect(plan.cwd, manifest.worker.instructions).files) if args.output else ()
+    not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema, *read))
     _prove(manifest, plan)
     _check_keys(manifest)
     for line in plan.changed:

@@ -21,14 +21,13 @@ from typing import Literal
 from pod.errors import LogDamaged, NewerFormat, UsageProblem
 from pod.log import entries as e
 from pod.log.faults import Fault, Survey, survey
-from pod.log.files import Files, open_file
+from pod.log.files import Files, odd_kind, open_file
 from pod.log.findings import Code, Finding, PodReport, Quarantined, Repair, Report, SegmentReport, Severity
-from pod.log.folder import PodFolder, Pointer, check_name, pod_names
+from pod.log.folder import PodFolder, Pointer, check_name, left_over_names, pod_names
 from pod.log.lines import now, render
 from pod.log.pointing import found_pointer
 from pod.log.segment import CHUNK, SegmentWriter, entries, hash_range
 from pod.log.texts import NEEDED, USES, texts_of, way_out
-from pod.names import of_a_pod
 from worker.ids import uuid7
 
 STALE_AFTER = 3_600.0
@@ -63,18 +62,16 @@ def _looked_over(folder: PodFolder) -> PodReport:
 
 
 def _all_names(home: Path) -> list[str]:
-    """Pods, and folders that hold logs without a pointer."""
-    found = set(pod_names(home))
-    for log in (home / "pods").glob("**/*.jsonl"):
-        parts = log.parent.relative_to(home / "pods").parts
-        if parts and not any(map(of_a_pod, parts)):
-            found.add("/".join(parts))
-    return sorted(found)
+    """Pods, and what is left of those that were begun to be made."""
+    return sorted({*pod_names(home), *left_over_names(home)})
 
 
 def _examine(folder: PodFolder) -> PodReport:
     findings: list[Finding] = []
     busy = folder.is_busy()
+    if folder.is_left_over():
+        findings.append(Finding(code="left_over", severity="note", path=folder.path, text=folder.left_over))
+        return PodReport(name=folder.name, path=folder.path, busy=busy, findings=tuple(findings))
     try:
         pointer = folder.pointer()
     except (UsageProblem, NewerFormat) as error:
@@ -100,15 +97,17 @@ def _pointer_finding(folder: PodFolder, problem: str) -> tuple[str, bool]:
         found = found_pointer(folder)
     except (UsageProblem, NewerFormat) as error:
         return f"{problem}; it can't be written anew: {error}", False
-    return f"{'damaged' if folder.exists() else 'missing'}; the logs say that {found.segment} is active", True
+    lost = "damaged" if os.path.lexists(folder.pointer_path) else "missing"
+    return f"{odd_kind(folder.pointer_path) or lost}; the logs say that {found.segment} is active", True
 
 
 def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy: bool) -> list[SegmentReport]:
     reports: list[SegmentReport] = []
     line = _lineage(folder, pointer)
-    if not line:
+    findings += _odd_logs(folder, pointer.segment)
+    path = folder.segment_path(pointer.segment)
+    if not line and not os.path.lexists(path):
         text = f"the active segment {pointer.segment} is missing; nothing can replay this session"
-        path = folder.segment_path(pointer.segment)
         findings.append(Finding(code="segment_missing", severity="error", path=path, text=text))
     after: int | None = None
     for label in line:
@@ -126,7 +125,7 @@ def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy
         reports.append(_segment_report(path, found, "active" if active else "earlier"))
     for path in sorted(folder.path.glob("*.jsonl")):
         label = path.name.removesuffix(".jsonl")
-        if label.split(".compact-")[0] in line:
+        if label.split(".compact-")[0] in line or odd_kind(path) is not None:
             continue
         text = "no pointer or lineage that reads refers to this log; it is kept, and nothing is resumed from it"
         findings.append(Finding(code="orphan_segment", severity="note", path=path, text=text))
@@ -135,6 +134,22 @@ def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy
         except NewerFormat as error:
             findings.append(Finding(code="newer_format", severity="note", path=path, text=str(error)))
     return reports
+
+
+def _odd_logs(folder: PodFolder, active: str) -> Iterator[Finding]:
+    """What stands where logs should, and is no file."""
+    for path in sorted(folder.path.glob("*.jsonl")):
+        if (kind := odd_kind(path)) is None:
+            continue
+        if path.stem == active:
+            text = (
+                f"{kind}, where the active segment's log should be: its entries are lost, and nothing can replay this "
+                "session; begin a new pod to go on with the work"
+            )
+            yield Finding(code="unreadable", severity="error", path=path, text=text)
+        else:
+            text = f"{kind}, where a log should be: what it held is lost; nothing needs it to go on"
+            yield Finding(code="unreadable", severity="warning", path=path, text=text, repairable=True)
 
 
 def _segment_report(path: Path, found: Survey, state: Literal["active", "earlier", "orphan"]) -> SegmentReport:
@@ -206,7 +221,7 @@ def _blobs(folder: PodFolder, segments: Sequence[str], active: str) -> Iterator[
         what = f"the {USES.get(use, use)} of segment {label}"
         if os.path.lexists(path):
             text = f"{what} was altered: its hash is not its name; {then}"
-            yield Finding(code="blob_altered", severity=severity, path=path, text=text, repairable=path.is_file())
+            yield Finding(code="blob_altered", severity=severity, path=path, text=text, repairable=True)
         else:
             yield Finding(code="blob_missing", severity=severity, path=path, text=f"{what} is missing; {then}")
 
@@ -258,7 +273,7 @@ def _files(root: Path) -> Iterator[Path]:
     yield root
     for parent, folders, names in os.walk(root):
         here = Path(parent)
-        folders[:] = [f for f in folders if not (here / f / "pod.json").exists()]
+        folders[:] = [f for f in folders if not os.path.lexists(here / f / "pod.json")]
         yield from (here / n for n in sorted((*folders, *names)))
 
 
@@ -281,7 +296,9 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
     repaired, and what was damaged is in its place or in quarantine; doing it again completes it.
     """
     folder = PodFolder(home, check_name(name), files or Files())
-    if not folder.exists() and not folder.begun_logs():
+    if folder.is_left_over():
+        return Repair(quarantined=(), removed=(), after=_examine(folder))
+    if not folder.exists():
         folder.pointer()  # says that there is no such pod
     folder.lock()
     try:
@@ -294,6 +311,9 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
             aside += _aside(folder, folder.pointer_path)
             folder.set_pointer(pointer)
             pointed_to = pointer.segment
+        for path in sorted(folder.path.glob("*.jsonl")):
+            if path.stem != pointer.segment and odd_kind(path) is not None:
+                aside += _aside(folder, path)
         line = _lineage(folder, pointer)
         done: list[Quarantined] = []
         after: int | None = None
@@ -320,13 +340,14 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
 
 
 def _aside(folder: PodFolder, path: Path) -> Iterator[Path]:
-    """Keeps a whole file that is damaged in the quarantine, under its hash."""
-    if not path.is_file():
+    """Keeps a whole file that is damaged in the quarantine under its hash, and what is no file under a name of its own."""
+    if not os.path.lexists(path):
         return
-    digest = hash_range(path, 0, path.stat().st_size)
+    odd = odd_kind(path) is not None
+    digest = uuid7()[-12:] if odd else hash_range(path, 0, path.stat().st_size)
     target = folder.path / "quarantine" / f"{path.name[:64]}.{digest[:12]}.bad"
     folder.files.make_folder(target.parent)
-    if path == folder.pointer_path:  # its place is never empty: the new one replaces it
+    if path == folder.pointer_path and not odd:  # its place is never empty: the new one replaces it
         _write(folder.files, target, lambda put: _copy(path, 0, path.stat().st_size, put))
     else:
         folder.files.rename(path, target)

@@ -127,6 +127,19 @@ def open_file(path: Path) -> BufferedReader:
     raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
+def odd_kind(path: Path) -> str | None:
+    """What stands where a file should, in words; None for a regular file, and where nothing is."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "a loop of links"
+        return "a link that leads nowhere" if error.errno == errno.ENOENT and path.is_symlink() else None
+    if stat.S_ISREG(mode):
+        return None
+    return "a folder" if stat.S_ISDIR(mode) else "a FIFO" if stat.S_ISFIFO(mode) else "a device or a socket"
+
+
 def json_of(data: bytes | str) -> Any:
     """The value of a JSON text. Raises `ValueError`, also where it is nested deeper than can be read."""
     try:

@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from pod.errors import NewerFormat, PodBusy, PodNotFound, StoreError, UsageProblem
-from pod.log.files import Files, json_of, open_file, read_file
+from pod.log.files import Files, json_of, odd_kind, open_file, read_file
 from pod.log.lines import Invalid, now, parse
 from pod.names import of_a_pod, unfit_name
 from worker.text import sha256
@@ -42,8 +42,10 @@ def default_home() -> Path:
     return Path(state).absolute() / "pod"
 
 
-def check_name(name: str) -> str:
+def check_name(name: object) -> str:
     """The name, where it can be a pod's. Raises `UsageProblem`."""
+    if not isinstance(name, str):
+        raise UsageProblem(f"a pod's name is text, not {type(name).__name__} ({repr(name)[:60]})")
     if (why := unfit_name(name)) is not None:
         raise UsageProblem(f"{name[:200]!r} can't be a pod's name: {why}")
     return name
@@ -105,8 +107,14 @@ class PodFolder:
         return self.path / f"{segment}.jsonl"
 
     def exists(self) -> bool:
-        """Whether a pod of this name was made."""
-        return self.pointer_path.is_file()
+        """Whether a pod of this name was made: its pointer is here, or what stands in its place, or logs that were begun."""
+        return os.path.lexists(self.pointer_path) or bool(self.begun_logs())
+
+    def is_left_over(self) -> bool:
+        """Whether a pod was begun to be made here, and is none: its process makes it still, or was killed."""
+        return not self.exists() and (
+            any(os.path.lexists(self.path / n) for n in ("lock", "blobs")) or bool(self.logs())
+        )
 
     def logs(self) -> list[Path]:
         """The logs of segments that lie here, those of compact workers left out."""
@@ -122,26 +130,43 @@ class PodFolder:
         """Reads the pointer. Raises `PodNotFound`, `NewerFormat`, `UsageProblem` where it is no pointer."""
         try:
             data = read_file(self.pointer_path)
-        except (FileNotFoundError, NotADirectoryError):
-            if self.begun_logs():
-                raise PodNotFound(
-                    f"{self.pointer_path} is missing, but logs of a pod lie beside it; `pod doctor {self.name} --repair` "
-                    "writes it anew"
-                ) from None
-            near = suggestion(self.name, (n for n in pod_names(self.home)))
-            raise PodNotFound(
-                f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them."
-            ) from None
+        except OSError as error:
+            if (kind := odd_kind(self.pointer_path)) is not None:
+                raise self._no_pointer(f"{kind}, not a pod's pointer") from None
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise self._not_found() from None
+            raise
         try:
             raw: dict[str, Any] = json_of(data)
             if int(raw.get("format", 0)) > POINTER_FORMAT:
                 raise NewerFormat(self.pointer_path, raw["format"], POINTER_FORMAT)
             return Pointer.model_validate(raw)
         except (ValueError, AttributeError, TypeError) as e:
-            raise UsageProblem(
-                f"{self.pointer_path}: not a pod's pointer ({type(e).__name__}); "
-                f"`pod doctor {self.name} --repair` writes it anew"
-            ) from e
+            raise self._no_pointer(f"not a pod's pointer ({type(e).__name__})") from e
+
+    def _not_found(self) -> PodNotFound:
+        if self.begun_logs():
+            return PodNotFound(
+                f"{self.pointer_path} is missing, but logs of a pod lie beside it; `pod doctor {self.name} --repair` "
+                "writes it anew"
+            )
+        if self.is_left_over():
+            return PodNotFound(f"there is no pod named {self.name!r} in {self.home}: {self.left_over}")
+        near = suggestion(self.name, (n for n in pod_names(self.home)))
+        return PodNotFound(f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them.")
+
+    @property
+    def left_over(self) -> str:
+        """What is to be said where `is_left_over`."""
+        if self.is_busy():
+            return "a process is making one"
+        return (
+            f"a process was killed while it made one; `pod rm {self.name}` or the next `pod gc` removes what it left, "
+            f"`pod run --name {self.name}` makes the pod"
+        )
+
+    def _no_pointer(self, why: str) -> UsageProblem:
+        return UsageProblem(f"{self.pointer_path}: {why}; `pod doctor {self.name} --repair` writes it anew")
 
     def set_pointer(self, pointer: Pointer) -> None:
         """Replaces the pointer, durably. Before it the old segment is active, after it the new one."""
@@ -281,10 +306,20 @@ def _unbegun(path: Path) -> bool:
 
 
 def pod_names(home: Path) -> Iterator[str]:
-    """The names of all pods, sorted; a bounded walk (groups are at most four folders deep)."""
+    """The names of all pods, sorted, those that can't be read too."""
+    return (folder.name for folder in _folders(home) if folder.exists())
+
+
+def left_over_names(home: Path) -> Iterator[str]:
+    """Names under which pods were begun to be made, and are none."""
+    return (folder.name for folder in _folders(home) if folder.is_left_over())
+
+
+def _folders(home: Path) -> Iterator[PodFolder]:
+    """What may be a pod's folder, by name; a bounded walk (groups are at most four folders deep)."""
     root = home / "pods"
 
-    def walk(folder: Path, depth: int) -> Iterator[str]:
+    def walk(folder: Path, depth: int) -> Iterator[PodFolder]:
         try:
             children = sorted(folder.iterdir())
         except OSError:
@@ -292,8 +327,7 @@ def pod_names(home: Path) -> Iterator[str]:
         for child in children:
             if of_a_pod(child.name):
                 continue
-            if (child / "pod.json").is_file():
-                yield child.relative_to(root).as_posix()
+            yield PodFolder(home, child.relative_to(root).as_posix())
             if depth < 4 and child.is_dir() and not child.is_symlink():
                 yield from walk(child, depth + 1)
 

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from pod.errors import PodExists, StoreError, UsageProblem
+from pod.log.files import odd_kind
 from pod.log.folder import PodFolder
 
 _PARTS = ("blobs", "artifacts", "inbox")
@@ -18,9 +19,7 @@ def making(folder: PodFolder) -> Generator[None]:
 
     Raises `PodExists`, `PodBusy`, `UsageProblem` where logs lie here without a pointer, `StoreError`.
     """
-    taken = f"there is already a pod named {folder.name!r}; resume it (pod resume {folder.name}) or take another name"
-    if folder.exists():
-        raise PodExists(taken)
+    _refuse_taken(folder)
     before = _names(folder)
     try:
         folder.lock()
@@ -28,9 +27,9 @@ def making(folder: PodFolder) -> Generator[None]:
         _unmake(folder, before)
         raise _not_made(folder, error) from error
     try:
-        if folder.exists():
-            raise PodExists(taken)
-        _refuse_logs(folder)
+        _refuse_taken(folder)
+        for path in folder.logs():
+            folder.files.unlink(path)  # what a killed process left while it made the pod
     except BaseException:
         folder.unlock()
         raise
@@ -48,15 +47,17 @@ def _names(folder: PodFolder) -> frozenset[str]:
     return frozenset(path.name for path in folder.path.iterdir()) if folder.path.is_dir() else frozenset()
 
 
-def _refuse_logs(folder: PodFolder) -> None:
-    """What a killed process left while it made the pod is taken away; logs of a pod that lived are not."""
-    if folder.begun_logs():
-        raise UsageProblem(
-            f"{folder.path}: logs of a pod lie here without its pointer (pod.json); `pod doctor {folder.name} --repair` "
-            "writes it anew, or take another name"
+def _refuse_taken(folder: PodFolder) -> None:
+    if folder.pointer_path.is_file():
+        raise PodExists(
+            f"there is already a pod named {folder.name!r}; resume it (pod resume {folder.name}) or take another name"
         )
-    for path in folder.logs():
-        folder.files.unlink(path)
+    if folder.exists():
+        kind = odd_kind(folder.pointer_path)
+        what = f"its pointer (pod.json) is {kind}" if kind else "logs of a pod lie here without its pointer (pod.json)"
+        raise UsageProblem(
+            f"{folder.path}: {what}; `pod doctor {folder.name} --repair` writes it anew, or take another name"
+        )
 
 
 def _unmake(folder: PodFolder, before: frozenset[str]) -> None:

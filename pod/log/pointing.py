@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pod.errors import LogDamaged, UsageProblem
 from pod.log import entries as e
+from pod.log.files import odd_kind
 from pod.log.folder import PodFolder, Pointer
 from pod.log.lines import Line
 from pod.log.segment import Damage, scan, stands_for
@@ -64,6 +65,8 @@ def _abandoned(log: _Log, others: list[_Log]) -> bool:
 
 def _read(path: Path) -> _Log | None:
     """None for a file without any entry."""
+    if odd_kind(path) is not None:
+        return _Log(path.stem, None, "", 0, 0, 0)
     start: e.SegmentStarted | None = None
     at, first, following, generation = "", 0, 0, 0
     for found in scan(path):

@@ -12,14 +12,15 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
+from io import BufferedReader
 from pathlib import Path
 from typing import TypeAlias
 
 import anyio
 import anyio.to_thread
 
-from pod.errors import LogDamaged, NewerFormat, StoreError
-from pod.log.files import Files, open_file
+from pod.errors import LogDamaged, NewerFormat, NotALog, StoreError
+from pod.log.files import Files, odd_kind, open_file
 from pod.log.lines import FORMAT, Invalid, Line, now, parse, render
 
 CHUNK = 1 << 18
@@ -45,12 +46,19 @@ class Damage:
     sha256: str = ""
 
 
+def open_log(path: Path) -> BufferedReader:
+    """Opens a log to read. Raises `NotALog` where no file stands in its place, `OSError`."""
+    if (kind := odd_kind(path)) is not None:
+        raise NotALog(path, kind)
+    return open_file(path)
+
+
 def raw_lines(path: Path, start: int = 0) -> Iterator[tuple[int, bytes, bool]]:
     """Offset, bytes (without newline) and whether a newline follows, of each line.
 
-    Memory follows the longest line only.
+    Memory follows the longest line only. Raises `NotALog`, `OSError`.
     """
-    with open_file(path) as file:
+    with open_log(path) as file:
         file.seek(start)
         offset, rest = start, bytearray()
         while chunk := file.read(CHUNK):

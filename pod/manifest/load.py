@@ -28,7 +28,7 @@ from pod.manifest.numbers import take_large
 from pod.manifest.schema import label
 from pod.manifest.secrets import take_secrets
 from pod.manifest.shipped import shipped_names, shipped_path
-from pod.manifest.source import Layer, LayerName, Origin, nearest_origin, no_file, read_layer, shown
+from pod.manifest.source import A_FOLDER, NO_FILE, Layer, LayerName, Origin, nearest_origin, no_file, read_layer, shown
 from pod.manifest.support import not_served
 from pod.manifest.validate import place, place_finding, read
 from pod.manifest.values import is_table
@@ -147,12 +147,12 @@ def find_manifest(path_or_name: str | os.PathLike[str]) -> Path:
     if why is None:
         return path.absolute()
     text = os.fspath(path_or_name)
-    if why == "no such file":
+    if why in {NO_FILE, A_FOLDER}:
         shipped = shipped_path(text)
         if shipped is not None:
             return shipped
-        if path.is_dir():
-            raise ManifestError([Problem("is a folder, not a manifest", file=text)])
+    if why == A_FOLDER:
+        raise ManifestError([Problem("is a folder, not a manifest", file=text)])
     raise ManifestError([Problem(why, file=text, hint=f"shipped manifests: {', '.join(shipped_names())}")])
 
 

@@ -72,12 +72,18 @@ def label(path: KeyPath) -> str:
     return _short(key)
 
 
+KEY_ALIASES = {"max_steps": "max_requests", "max_turns": "max_requests", "max_iterations": "max_requests"}
+"""What other runtimes call keys of `[worker]`, and what they are called here."""
+
+
 def nearest(path: KeyPath) -> str:
     """A hint for an unknown key: the nearest in the same table, else in another, else what the table knows."""
     import difflib
 
     *table_parts, name = (part for part in path if isinstance(part, str))
     table = tuple(table_parts)
+    if (alias := KEY_ALIASES.get(name)) is not None and table[:1] != ("compaction",):
+        return f"did you mean {alias if table == ('worker',) else key_label(('worker', alias))}?"
     near = {key.path[-1]: key for key in children(table)}
     found = difflib.get_close_matches(name, near, 1, 0.6)
     if found:

@@ -17,6 +17,10 @@ from pod.manifest.values import is_array, is_table
 
 LayerName: TypeAlias = Literal["default", "user", "project", "manifest", "environment", "set"]
 
+NO_FILE = "no such file"
+A_FOLDER = "is a folder, and a file is needed"
+"""What `no_file` says most."""
+
 DEEPEST = 50
 """Levels of tables and arrays that a manifest may have."""
 
@@ -102,11 +106,11 @@ def no_file(path: Path) -> str | None:
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return "no such file"
+        return NO_FILE
     except (OSError, ValueError) as e:
         return str(getattr(e, "strerror", None) or e).lower()
     if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
-        return None if stat.S_ISREG(mode) else "no such file"
+        return None if stat.S_ISREG(mode) else A_FOLDER
     return "is a FIFO, and a file is needed" if stat.S_ISFIFO(mode) else "is a device or a socket, and a file is needed"
 
 

@@ -10,9 +10,9 @@ import pytest
 from pod import operations as op
 from pod.errors import NotSettled, PodBusy, PodExists, PodNotFound, UsageProblem
 from pod.log import entries as e
-from pod.log.files import open_file
 from pod.log.folder import PodFolder
 from pod.log.inbox import Command, post
+from pod.log.segment import open_log
 from pod.peek import glance
 from pod.reading import SessionReader, items_of
 from pod.session import Session, load
@@ -110,7 +110,7 @@ def test_a_fork_takes_no_queued_input_no_questions_and_no_processes_and_counts_f
     assert state.queued == [] and state.approvals == {} and state.run is None
     assert state.tool_state == {"tasks": [{"id": "1", "text": "do it", "status": "pending"}]}
     assert (state.totals.requests, state.totals.cost_usd, state.history.counters.requests) == (0, 0.0, 0)
-    assert done.left_behind == ("1 queued message", "background processes")
+    assert done.left_behind == ("1 message that no request had seen", "background processes")
     assert story.state().totals.requests == 2, "B159: the source's own figures do not fall"
 
 
@@ -174,7 +174,7 @@ async def test_a_rewind_goes_back_and_what_came_after_is_no_longer_of_the_sessio
     assert (state.start.lineage.kind_, state.start.lineage.seq) == ("rewound_from", story.at["run"])
     assert state.totals.requests == totals.requests and state.totals.cost_usd == totals.cost_usd, "B159"
     assert state.totals.segments == totals.segments + 1
-    assert "2 queued messages" in done.left_behind
+    assert "2 messages that no request had seen" in done.left_behind
     kinds = [line.kind for line in SessionReader(story.folder()).lines()]
     assert "reply" not in kinds and "tool_result" not in kinds
 
@@ -304,7 +304,7 @@ def test_b072_a_look_reads_a_bounded_head_and_tail_of_a_log(story: Story, monkey
     path = session.writer.path
     session.close()
     read = 0
-    real = open_file
+    real = open_log
 
     def counted(opened: Path) -> Any:
         file = real(opened)
@@ -337,8 +337,8 @@ def test_b072_a_look_reads_a_bounded_head_and_tail_of_a_log(story: Story, monkey
             return Counted()
         return file
 
-    monkeypatch.setattr("pod.peek.open_file", counted)
-    monkeypatch.setattr("pod.reading.open_file", counted)
+    monkeypatch.setattr("pod.peek.open_log", counted)
+    monkeypatch.setattr("pod.reading.open_log", counted)
     look = glance(story.folder())
     assert look.status == "failed" and look.size > 4_000_000
     assert 0 < read < 500_000

@@ -21,10 +21,13 @@ from worker.records import Record
 
 @dataclass(frozen=True)
 class Left:
-    """What a crash left: each log's bytes and the end of its whole entries, the acknowledgements."""
+    """What a crash left: each log's bytes and the end of its whole entries, the acknowledgements, and whether the pod was
+    made by then: one that was not is made anew, and what its making left is taken away.
+    """
 
     logs: dict[str, tuple[bytes, int]]
     acked: tuple[tuple[str, int, str, int], ...]
+    made: bool
 
     @classmethod
     def by(cls, outside: Outside) -> Left:
@@ -42,12 +45,16 @@ class Left:
             assert line is not None and (line.seq, line.id) == (seq, label), (
                 f"the acknowledged entry {seq} is lost: {line}"
             )
-        return cls(found, acked)
+        made = outside.folder.exists()
+        assert made or not acked, "something was acknowledged of a pod that was never made"
+        return cls(found, acked, made)
 
     def kept(self, outside: Outside) -> None:
         """No entry of then has changed since; a torn tail was cut only with a record of it."""
         for name, (data, end) in self.logs.items():
             path = outside.folder.path / name
+            if not self.made and not path.exists():
+                continue
             now = path.read_bytes()
             assert now[:end] == data[:end], f"entries of {name} were changed"
             if end < len(data) and not now.startswith(data):

@@ -55,7 +55,7 @@ def test_a_damaged_pointer_is_made_anew_from_the_logs(tmp_path: Path, damage: Ca
     session = lived(tmp_path)
     was = session.folder.pointer()
     damage(session.folder.pointer_path)
-    bytes_before = session.folder.pointer_path.read_bytes() if session.folder.exists() else None
+    bytes_before = session.folder.pointer_path.read_bytes() if session.folder.pointer_path.exists() else None
     with pytest.raises(UsageProblem, match="pod doctor a --repair"):
         reopen(tmp_path)
     (finding,) = examine(tmp_path).pods[0].findings
@@ -100,7 +100,7 @@ def test_what_a_clear_left_behind_does_not_come_back_with_a_pointer_made_anew(tm
     assert "beginning of the newest segment is lost" in report.findings[0].text
     with pytest.raises(UsageProblem, match="begin a new pod"):
         repair(tmp_path, "a")
-    assert not folder.exists()
+    assert not folder.pointer_path.exists()
 
 
 def test_no_pod_begins_beside_the_logs_of_another(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ async def test_what_cannot_be_made_anew_is_said_once_with_the_way_out(rig: Rig, 
     looks: list[Callable[[], object]] = [
         lambda: Pod.reopen("p", home=rig.home),
         lambda: stored_manifest(rig.folder()),
-        lambda: export_pod(rig.home, "p", rig.home / "out.tar"),
+        lambda: export_pod(rig.home, "p", rig.home.parent / f"{rig.home.name}.tar"),
     ]
     for look in looks:
         with pytest.raises(UsageProblem, match=f"pod resume p {flag}"):
@@ -89,6 +89,7 @@ async def test_another_manifest_and_folder_take_the_place_of_lost_ones(rig: Rig,
     assert restored.lost["manifest"] == label and set(restored.blobs) == {"manifest", "cwd"}
     found, cwd = stored_manifest(rig.folder())
     assert (found.worker.max_requests, cwd) == (7, str(rig.cwd))
-    export_pod(rig.home, "p", rig.home / "out.tar")
-    assert import_pod(rig.home / "out.tar", rig.home, "copy").cwd == str(rig.cwd)
+    out = rig.home.parent / f"{rig.home.name}.tar"
+    export_pod(rig.home, "p", out)
+    assert import_pod(out, rig.home, "copy").cwd == str(rig.cwd)
     assert stored_manifest(rig.folder("copy"))[0] == found
