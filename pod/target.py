@@ -30,7 +30,7 @@ class Target:
     def __init__(self, path: Path, mode: int | None = None, *, home: Path | None = None) -> None:
         self.given = path
         self._path = Path(os.path.realpath(path))
-        for kept in {default_home(), home or default_home()}:
+        for kept in {default_home() / "pods", (home or default_home()) / "pods"}:
             if self._path.is_relative_to(os.path.realpath(kept)):
                 raise UsageProblem(f"{path} would replace a pod's own file; name a file outside of {kept}")
         self._temporary: Path | None = None
