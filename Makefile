@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test check bench bench-prune docs soak mutations clean setup
+.PHONY: demo test check bench bench-prune eval docs soak mutations clean setup
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ bench: $(STAMP)
 # What pruning costs and saves in money, against a simulated prefix cache.
 bench-prune: $(STAMP)
 	@$(BIN)/python benchmarks/prune_cost.py
+
+# Eight long sessions under the policies off, warn and compact, against thresholds; no key, no network, about half a minute.
+eval: $(STAMP)
+	@$(BIN)/python -m benchmarks.evaluate
 
 # Long fault runs: many random kills. Not part of `make test`.
 soak: $(STAMP)
