@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from worker.calibration import Calibration
 from worker.items import Item
-from worker.occupancy import Baseline, Calibration
+from worker.occupancy import Baseline
 from worker.tools import Tool
 
 Source: TypeAlias = Literal["prefix", "overview"]

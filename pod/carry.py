@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from worker.calibration import Calibration
 from worker.history import Counters
-from worker.occupancy import Calibration
 
 
 class Totals(BaseModel):

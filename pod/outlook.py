@@ -17,8 +17,9 @@ from pod.manifest import Manifest, trigger_tokens
 from pod.session import load
 from pod.state import PodState
 from pod.stored import stored_manifest
+from worker.accuracy import Accuracy, Errors
 from worker.budget import Budget, budget_of
-from worker.estimate import HEURISTIC_FACTOR, estimate_spec, estimate_text
+from worker.estimate import estimate_spec, estimate_text
 from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
 from worker.models.base import Model
@@ -42,11 +43,16 @@ class Outlook:
         """The set triggers in tokens."""
         return {key: trigger_tokens(value, self.budget.available) for key, value in self.manifest.triggers.items()}
 
+    @property
+    def accuracy(self) -> Accuracy:
+        """How well the requests to this model were estimated, in the whole session."""
+        return self.state.history.calibration.accuracy(self.model.name)
+
     def plan(self) -> Plan:
         """What a compaction by hand would do now."""
         config = setup.compaction_config(self.manifest)
         available = self.budget.available
-        factor = max(HEURISTIC_FACTOR, self.state.history.calibration.factor(self.model.name))
+        factor = self.state.history.calibration.whole(self.model.name)
         mandatory = mandatory_of(
             self.state, self.overhead, factor,
             floor=config.retained_floor_tokens,
@@ -104,7 +110,18 @@ class Outlook:
             "estimate_last": state.last_estimate or None,
             "reported_last": state.history.baseline.reported if state.history.baseline else None,
             "calibration": state.history.calibration.factor(self.model.name),
+            "estimates": _errors(self.accuracy.every),
+            "first_estimates": _errors(self.accuracy.first),
+            "estimates_barred": self.accuracy.barred,
+            "window_origin": self.model.capabilities.window_origin or self.budget.window_source,
+            "counting": self.model.capabilities.counting,
         }
+
+
+def _errors(errors: Errors) -> dict[str, Any]:
+    """Estimates against reports, in per cent of the report."""
+    shares = {"mean": errors.mean, "lowest": errors.lowest, "highest": errors.highest}
+    return {"compared": errors.count} | {key: round(100 * value, 2) for key, value in shares.items()}
 
 
 def outlook(folder: PodFolder) -> Outlook:

@@ -22,6 +22,7 @@ from pod.result import whole_counts
 from pod.session import load
 from pod.state import PodState
 from worker.items import AssistantItem
+from worker.occupancy import Occupancy
 
 
 def show(args: argparse.Namespace) -> int:
@@ -150,6 +151,23 @@ def context(args: argparse.Namespace) -> int:
     return 0
 
 
+def _margin(occupancy: Occupancy) -> str:
+    return f"may be {occupancy.margin:,} too low" if occupancy.margin else "its margin is in it"
+
+
+def _estimates(view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """How good the estimates were, where some were compared with reports."""
+    rows: list[tuple[str, str]] = []
+    for label, key in (("estimates", "estimates"), ("first estimates", "first_estimates")):
+        found = facts[key]
+        if found["compared"]:
+            text = f"{found['mean']:+.1f} % on average, {found['lowest']:+.1f} to {found['highest']:+.1f} %"
+            rows.append((label, f"{found['compared']} against reports: {text}"))
+    if facts["estimates_barred"]:
+        rows.append(("barred", "too low too often: automatic compaction acts only on what was reported"))
+    return rows
+
+
 def _context(name: str, view: Outlook) -> str:
     facts = view.as_dict()
     state, occupancy = view.state, view.occupancy
@@ -160,7 +178,7 @@ def _context(name: str, view: Outlook) -> str:
         ("ceiling", f"{view.budget.available:,} (the window less a reserve of {facts['reserve']:,})"),
         ("policy", f"{view.manifest.policy}; triggers: {triggers}"),
         ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, view.budget.available)} of the ceiling), "
-                      f"{occupancy.provenance}, may be {occupancy.margin:,} too low"),
+                      f"{occupancy.provenance}, {_margin(occupancy)}"),
         ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
     ]  # fmt: skip
     text = [figures(rows), "categories (estimates):"]
@@ -178,6 +196,7 @@ def _context(name: str, view: Outlook) -> str:
     if facts["reported_last"]:
         more.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported; "
                                      f"calibration {facts['calibration']:g}"))  # fmt: skip
+    more += _estimates(view, facts)
     if facts["accepted"] and facts["reported_first"]:
         more.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported"))
     return "\n".join([*text, figures(more)])
