@@ -44,6 +44,12 @@ class Outlook:
         return {key: trigger_tokens(value, self.budget.available) for key, value in self.manifest.triggers.items()}
 
     @property
+    def window_origin(self) -> str:
+        """Where the window comes from, with the date of the figure where it is known."""
+        known, source = self.model.capabilities, self.budget.window_source
+        return known.window_origin or source if known.window_source == source else source
+
+    @property
     def accuracy(self) -> Accuracy:
         """How well the requests to this model were estimated, in the whole session."""
         return self.state.history.calibration.accuracy(self.model.name)
@@ -113,7 +119,7 @@ class Outlook:
             "estimates": _errors(self.accuracy.every),
             "first_estimates": _errors(self.accuracy.first),
             "estimates_barred": self.accuracy.barred,
-            "window_origin": self.model.capabilities.window_origin or self.budget.window_source,
+            "window_origin": self.window_origin,
             "counting": self.model.capabilities.counting,
         }
 

@@ -344,7 +344,7 @@ class History:
         tokens = max(parts.known + int(parts.raw * k), 0)
         if self.opaque:
             tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)))
-        provenance: Provenance = "usage-adjusted" if base.removed and base.source == "usage" else base.source
+        provenance: Provenance = "usage-adjusted" if base.removed and base.source != "tokenizer" else base.source
         return Occupancy(
             tokens=tokens, provenance=provenance, overhead=int(overhead * k), pending=pending,
             known=0 if base.source == "tokenizer" else max(parts.known, 0), barred=barred,

@@ -174,7 +174,7 @@ def _context(name: str, view: Outlook) -> str:
     triggers = ", ".join(f"{key} {value:,}" for key, value in view.triggers.items()) or "none set ([compaction])"
     rows = [
         ("pod", name),
-        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.budget.window_source})"),
+        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.window_origin})"),
         ("ceiling", f"{view.budget.available:,} (the window less a reserve of {facts['reserve']:,})"),
         ("policy", f"{view.manifest.policy}; triggers: {triggers}"),
         ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, view.budget.available)} of the ceiling), "
