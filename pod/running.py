@@ -31,6 +31,7 @@ from pod.services import Services
 from pod.session import Session
 from pod.state import nothing_left
 from pod.supervision import Orders, Supervision
+from worker.budget import Budget
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
@@ -118,6 +119,7 @@ class Running:
             retry=self.retry or RetryPolicy(max_attempts=m.retry.max_attempts, max_seconds=m.retry.max_seconds),
             cache_key=state.start.session,
             resting=self.resting,
+            thresholds=self._thresholds,
         )
         caller = Caller(
             ledger=session.ledger,
@@ -148,6 +150,10 @@ class Running:
             progress=self._progress,
         )
         self.compactor = Compactor(parts)
+
+    def _thresholds(self, budget: Budget) -> list[int]:
+        """The set triggers, in tokens."""
+        return setup.trigger_list(self.manifest)(budget.available) if self.manifest.policy in ACTING else []
 
     def _fresh(self) -> tuple[dict[str, str], int]:
         """The texts of a new segment by use, and the raw tokens of its prompt and schemas."""
@@ -314,8 +320,9 @@ class Running:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
         if threshold is None or self.manifest.policy not in ACTING:
             return
+        await self.worker.sender.measure()
         available = self.worker.sender.budget(self.worker.sender.model).available
-        tokens = self.worker.sender.occupancy().tokens
+        tokens = self.worker.sender.occupancy().decides
         if tokens <= min(trigger_tokens(threshold, available), available):
             return
         failed_at = self.session.state.failed_at_tokens
