@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test check bench bench-estimator docs soak mutations clean setup
+.PHONY: demo test check bench bench-estimator bench-prune docs soak mutations clean setup
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ bench: $(STAMP)
 bench-estimator: $(STAMP)
 	@test -n "$(SESSIONS)" || { echo "name the folder of recorded sessions: make bench-estimator SESSIONS=FOLDER"; exit 2; }
 	@$(BIN)/python benchmarks/estimator.py "$(SESSIONS)"
+
+# What pruning costs and saves in money, against a simulated prefix cache.
+bench-prune: $(STAMP)
+	@$(BIN)/python benchmarks/prune_cost.py
 
 # Long fault runs: many random kills. Not part of `make test`.
 soak: $(STAMP)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from worker.budget import LearnedWindow
 from worker.calibration import Calibration
 from worker.items import Item
 from worker.occupancy import Baseline
@@ -79,7 +80,7 @@ class Material:
     cache_key: str = ""
     baseline: Baseline | None = None
     calibration: Calibration = field(default_factory=Calibration)
-    windows: Mapping[str, int] = field(default_factory=dict[str, int])
+    windows: Mapping[str, LearnedWindow] = field(default_factory=dict[str, LearnedWindow])
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ def _screen(body: str, *, dated: bool = True) -> tuple[str, int]:
     for line in body.splitlines():
         if claims_approval(line):
             excluded += 1
-        elif dated and _claims_check(line):
+        elif dated and claims_check(line):
             lines.append(f"{line.rstrip()} {CHECK_NOTE}")
         else:
             lines.append(line)
@@ -232,7 +232,8 @@ def claims_approval(line: str) -> bool:
     return found is not None and _CONDITION.search(line[: found.start()]) is None
 
 
-def _claims_check(line: str) -> bool:
+def claims_check(line: str) -> bool:
+    """Whether a line says that tests or checks pass, and does not date it."""
     found = _PASSING.search(line)
     if found is None or CHECK_NOTE in line:
         return False

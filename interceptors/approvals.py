@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from worker.records import Record
@@ -42,9 +43,28 @@ class ApprovalAnswered(Record):
 
 
 class PermissionDenied(Record):
-    """A call was refused; `reason` names the rule, profile or answer."""
+    """A call was refused; `reason` names the rule, profile or answer, `summary` the tool with its file or command."""
 
     kind = "permission_denied"
     call_id: str
     tool: str
     reason: str
+    summary: str = ""
+
+
+def settled_by(asked: ApprovalAsked, others: Iterable[ApprovalAsked]) -> list[ApprovalAsked]:
+    """The other questions that a yes for the run settles: writes in scope where it was about one of those (they are
+    asked for the run), else calls of the same tool with the same arguments.
+    """
+    rest = [other for other in others if other.id != asked.id]
+    if asked.scope == "run":
+        return [other for other in rest if other.scope == "run"]
+    key = (asked.tool, asked.arguments_sha256)
+    return [other for other in rest if (other.tool, other.arguments_sha256) == key]
+
+
+def reach_of(asked: ApprovalScope, scope: ApprovalScope | None = None) -> str:
+    """What a yes allows, in words: `asked` is the question's scope, `scope` the answer's."""
+    if (scope or asked) == "once":
+        return "this call"
+    return "writes for the rest of the run" if asked == "run" else "this call and the same again in this run"

@@ -25,6 +25,13 @@ WARNING = "context_high"
 """The code of that warning."""
 
 
+LEARNED_ANEW = (
+    "another [model] context_window, where the model has more (what was learned is then dropped), a fork from an entry "
+    "before it was learned (pod fork NAME NEW --at SEQ), "
+)
+"""The ways out where it is a learned window that is too small."""
+
+
 class BudgetLine(NamedTuple):
     """One category of a budget and its estimated tokens."""
 
@@ -81,10 +88,10 @@ def over_budget(occupancy: Occupancy, budget: Budget, table: Sequence[BudgetLine
         (
             f"the next request{f' to {model}' if model else ''} is estimated at {occupancy} "
             f"({occupancy.provenance}), above the ceiling of {budget.available:,}: a window of {budget.window:,} "
-            f"({budget.window_source}) less a reserve of {max(budget.output, budget.buffer):,}. It was not sent.",
+            f"({budget.origin}) less a reserve of {max(budget.output, budget.buffer):,}. It was not sent.",
             *lines,
-            "Ways out: a model with a larger window, fewer tools or shorter instructions, a [context] policy that acts "
-            "(compact, rollover), or a fresh session.",
+            f"Ways out: {LEARNED_ANEW if budget.window_source == 'learned' else ''}a model with a larger window, fewer "
+            "tools or shorter instructions, a [context] policy that acts (compact, rollover), or a fresh session.",
         )
     )
     details = {

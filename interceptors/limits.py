@@ -32,7 +32,10 @@ WARNING = "limit_warning"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """Limits of one run; None is no limit. Requests, US dollars, tokens (input and output), seconds, tool calls."""
+    """Limits of one run; None is no limit. Requests, US dollars, tokens (input and output), seconds, tool calls.
+
+    `max_wall_seconds` counts while a process drives the run; while it waits for a human or lies stopped, no time counts.
+    """
 
     max_requests: int | None = None
     max_cost_usd: float | None = None
@@ -153,20 +156,20 @@ def refused_call(settings: LimitSettings, counters: Counters, batch: Sequence[st
 class Limits(Interceptor):
     """Stops a run at its limits, before the request that would pass them.
 
-    `started` gives when the run began (UTC seconds; 0 or None where it is not known), so that wall time counts through
-    yields and restarts; without it the run begins at the first request that is seen. `fallback_prices` are those of the
+    `driven` gives for a time (UTC seconds) how many seconds the run has been driven until then, through yields and
+    restarts; without it wall time counts from the first request that is seen. `fallback_prices` are those of the
     models that may be asked instead of the first.
     """
 
     settings: LimitSettings = field(default_factory=LimitSettings)
-    started: Callable[[], float | None] | None = None
+    driven: Callable[[float], float] | None = None
     fallback_prices: Sequence[Price | None] = ()
     _first_seen: float | None = field(default=None, init=False, repr=False)
     _warned: set[str] = field(default_factory=set[str], init=False, repr=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
         """A `Stop` at a limit, a warning at 80 % of one, or nothing. Never waits."""
-        spent = spent_of(ctx.history.counters, ctx.wall - self._began(ctx.wall))
+        spent = spent_of(ctx.history.counters, self._seconds(ctx.wall))
         ahead = reserve(ctx.occupancy.tokens, ctx.budget.output, (ctx.capabilities.price, *self.fallback_prices))
         if (outcome := reached(self.settings, spent, ahead)) is not None:
             return Stop(outcome)
@@ -184,7 +187,7 @@ class Limits(Interceptor):
             self._warned.add(str(record.figures.get("limit")))
 
     def carry(self) -> dict[str, Any] | None:
-        """When the run began, and what was warned of."""
+        """When the first request was seen, and what was warned of."""
         return {"first_seen": self._first_seen, "warned": sorted(self._warned)}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -197,10 +200,9 @@ class Limits(Interceptor):
         self._first_seen = None
         self._warned = set()
 
-    def _began(self, now: float) -> float:
-        known = self.started() if self.started else None
-        if known:
-            return known
+    def _seconds(self, now: float) -> float:
+        if self.driven is not None:
+            return self.driven(now)
         if self._first_seen is None:
             self._first_seen = now
-        return self._first_seen
+        return now - self._first_seen

@@ -18,15 +18,15 @@ from typing import Any, Literal, Protocol, TypeAlias
 from anyio import to_thread
 
 from interceptors.addresses import address_of, url_or_host_matches
-from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied, settled_by
 from interceptors.commands import readings, split
-from interceptors.preview import write_diff
+from interceptors.preview import SHOWN_BYTES, write_preview
 from worker.builtin.path_filter import PathFilter
 from worker.builtin.scope import LONGEST_PATH, home_expanded
 from worker.ids import uuid7
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.records import Record, ToolResult
-from worker.text import clean, decode, sha256
+from worker.text import clean, sha256
 from worker.tools import Effect, ToolFault
 
 __all__ = [
@@ -56,9 +56,6 @@ SUMMARY_CHARS = 400
 
 LONG_COMMAND = 10_000
 """Characters of a command from which on it is looked at in a thread, so that other runs of the process go on."""
-
-DIFFED_BYTES = 200_000
-"""Bytes up to which the file that a write replaces is read for the diff."""
 
 
 class PathScope(Protocol):
@@ -285,8 +282,10 @@ def describe(tool: str, facts: CallFacts, arguments: dict[str, Any]) -> str:
 def question_of(
     ctx: CallContext, facts: CallFacts, verdict: Verdict, digest: str, scope: PathScope | None
 ) -> ApprovalAsked:
-    """What a human is asked about a call. Blocks: a file that would be replaced is read for the diff."""
-    diff = write_diff(ctx.arguments, _current(ctx.arguments, facts, scope)) if facts.effect == "write" else None
+    """What a human is asked about a call. Blocks: the file that a write changes is read."""
+    diff = None
+    if facts.effect == "write":
+        diff = write_preview(ctx.tool, ctx.arguments, _current(ctx, facts, scope))
     return ApprovalAsked(
         id=uuid7(),
         call_id=ctx.call.call_id,
@@ -300,14 +299,18 @@ def question_of(
     )
 
 
-def _current(arguments: dict[str, Any], facts: CallFacts, scope: PathScope | None) -> str | None:
-    if scope is None or facts.outside is not None or not isinstance(path := arguments.get("path"), str):
+def _current(ctx: CallContext, facts: CallFacts, scope: PathScope | None) -> bytes | None:
+    """What the file of a write holds now, nothing where there is none; None where that is not looked at."""
+    path = ctx.arguments.get(ctx.tool.resource or "path")
+    if scope is None or facts.outside is not None or not isinstance(path, str):
         return None
     try:
         real = scope.resolve(path, "write")
-        if not real.is_file() or real.stat().st_size > DIFFED_BYTES:
+        if not real.exists():
+            return b""
+        if not real.is_file() or real.stat().st_size > SHOWN_BYTES:
             return None
-        return decode(real.read_bytes())[0]
+        return real.read_bytes()
     except (OSError, ToolFault):
         return None
 
@@ -319,8 +322,8 @@ class Permissions(Interceptor):
     `headless` says that nobody is there to be asked now: a question then pauses the run durably, or denies, by
     `when_headless`. An approval is bound to the very call: its id, its tool and the hash of its arguments. Once
     answered it holds for that call, through restarts, until its result is on record; an identical later call asks again
-    (case B041). Only an approval of scope `run` reaches further: to writes in scope, or to calls of the same tool with
-    the same arguments.
+    (case B041). A question stays asked until it is answered, whatever settings come later. Only an approval of scope
+    `run` reaches further: to writes in scope, or to calls of the same tool with the same arguments.
     """
 
     profile: Profile = "safe"
@@ -344,8 +347,6 @@ class Permissions(Interceptor):
             facts, verdict = await to_thread.run_sync(self._judge, ctx)
         else:
             facts, verdict = self._judge(ctx)
-        if verdict.action == "deny":
-            return self._deny(ctx, verdict.reason)
         digest = sha256(canonical(ctx.arguments))
         asked = self._asked.get(ctx.call.call_id)
         if asked is not None and (asked.tool, asked.arguments_sha256) != (ctx.tool.name, digest):
@@ -353,13 +354,17 @@ class Permissions(Interceptor):
         answer = self._answers.get(asked.id) if asked is not None else None
         if answer is not None and not answer.approved:
             # A no to this very call outweighs whatever was granted elsewhere.
-            return self._refused(ctx, answer)
+            return self._refused(ctx, facts, answer)
+        if asked is not None and answer is None:
+            # Settings that came after the question are no answer to it.
+            return Pause(asked.id)
+        if verdict.action == "deny":
+            return self._deny(ctx, facts, verdict.reason)
         if answer is not None or verdict.action == "allow" or _key(ctx.tool.name, digest) in self._same:
             return ALLOW
         if self.headless and self.when_headless == "deny":
-            return self._deny(ctx, f"{verdict.reason}, and nobody is there to be asked (when_headless = 'deny')")
-        if asked is not None:
-            return Pause(asked.id)
+            reason = f"{verdict.reason}, and nobody is there to be asked (when_headless = 'deny')"
+            return self._deny(ctx, facts, reason)
         question = await to_thread.run_sync(question_of, ctx, facts, verdict, digest, self.scope)
         return Pause(question.id, record=question)
 
@@ -390,16 +395,20 @@ class Permissions(Interceptor):
                 self._writes = True
             else:
                 self._same.add(_key(asked.tool, asked.arguments_sha256))
+            settled = settled_by(asked, self._asked.values())
+            self._asked = {
+                call: other for call, other in self._asked.items() if other not in settled or other.id in self._answers
+            }
 
-    def _deny(self, ctx: CallContext, reason: str) -> Deny:
+    def _deny(self, ctx: CallContext, facts: CallFacts, reason: str) -> Deny:
         way = "Do it another way, or say what you need so that the user can allow it."
         message = f"{ctx.tool.name} was not run: {reason.rstrip('.')}. {way}"
-        return Deny(message, record=PermissionDenied(call_id=ctx.call.call_id, tool=ctx.tool.name, reason=reason))
+        return Deny(message, record=_denied(ctx, facts, reason))
 
-    def _refused(self, ctx: CallContext, answer: ApprovalAnswered) -> Deny:
+    def _refused(self, ctx: CallContext, facts: CallFacts, answer: ApprovalAnswered) -> Deny:
         who = answer.by or "the user"
         said = f": {answer.message}" if answer.message else ""
-        record = PermissionDenied(call_id=ctx.call.call_id, tool=ctx.tool.name, reason=f"denied by {who}{said}")
+        record = _denied(ctx, facts, f"denied by {who}{said}")
         return Deny(f"{ctx.tool.name} was not run: {who} denied this call{said}. Do not make it again.", record=record)
 
     def carry(self) -> dict[str, Any] | None:
@@ -415,6 +424,11 @@ class Permissions(Interceptor):
         """Grants end with the run that they were given in."""
         self._writes = False
         self._same = set()
+
+
+def _denied(ctx: CallContext, facts: CallFacts, reason: str) -> PermissionDenied:
+    summary = describe(ctx.tool.name, facts, ctx.arguments)
+    return PermissionDenied(call_id=ctx.call.call_id, tool=ctx.tool.name, reason=reason, summary=summary)
 
 
 def _key(tool: str, digest: str) -> str:

@@ -1,9 +1,16 @@
-"""What a human is shown of a call before it runs. For reading only: nothing is decided from it."""
+"""What a human is shown of a write before it runs. For reading only: nothing is decided from it."""
 
 from __future__ import annotations
 
 import difflib
 from typing import Any
+
+from worker.errors import told
+from worker.text import decode, size
+from worker.tools import Tool, ToolFault
+
+SHOWN_BYTES = 200_000
+"""Bytes up to which a file is read to show what a write changes in it."""
 
 DIFF_CHARS = 8_000
 """Characters of a diff that a question holds; more is cut, and says so."""
@@ -12,25 +19,73 @@ _PAIRS = (("old", "new"), ("old_text", "new_text"), ("old_string", "new_string")
 _CONTENTS = ("content", "text")
 
 
-def write_diff(arguments: dict[str, Any], current: str | None = None) -> str | None:
-    """What a write would change, as a unified diff; None where the arguments do not tell.
+def write_preview(tool: Tool, arguments: dict[str, Any], current: bytes | None) -> str | None:
+    """What a write changes, as a unified diff of its file; of the arguments alone where the file can't be foretold.
 
-    `current` is what the file holds now, for a tool that writes a whole file; None where there is none.
+    `current` is what the file holds (empty where there is none), None where that is not known. None where the
+    arguments tell nothing.
     """
+    if tool.preview is None:
+        return _of_arguments(arguments)
+    if current is None:
+        return _of_arguments(
+            arguments, f"[the file is not read here, or above {size(SHOWN_BYTES)}: its lines are left out]"
+        )
+    try:
+        values = tool.validate(dict(arguments)) if tool.validate else arguments
+        after = tool.preview(values, current)
+    except ToolFault as fault:
+        return _of_arguments(arguments, f"[as the file is now, the call will be refused: {fault}]")
+    except Exception as error:
+        return _of_arguments(arguments, f"[no preview: {type(error).__name__}: {told(error)}]")
+    if after == current:
+        return "(no change)" if after else "(an empty file)"
+    return _cut(diff(decode(current)[0], decode(after)[0]) or "(bytes change that are no text)")
+
+
+def diff(before: str, after: str) -> str:
+    """A unified diff that gives `after` when it is applied to `before`; empty where they are the same.
+
+    A line ends with LF alone, as in `diff`: a CR before it belongs to the line. Names of line ends stand in the head
+    where they change.
+    """
+    old, new = _line_ends(before), _line_ends(after)
+    heads = (f"before ({old})", f"after ({new})") if old and new and old != new else ("before", "after")
+    lines = difflib.unified_diff(_lines(before), _lines(after), *heads)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their LF; other separators are part of a line."""
+    *whole, last = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([last] if last else [])
+
+
+def _line_ends(text: str) -> str:
+    crlf = text.count("\r\n")
+    lf = text.count("\n") - crlf
+    return "CR LF and LF" if crlf and lf else "CR LF" if crlf else "LF" if lf else ""
+
+
+def _of_arguments(arguments: dict[str, Any], why: str = "") -> str | None:
+    """The piece that is replaced, or the text that is handed over, without a claim on what the file will hold."""
+    found = _given(arguments)
+    return _cut("\n".join(part for part in (why, found) if part)) or None
+
+
+def _given(arguments: dict[str, Any]) -> str:
     for old, new in _PAIRS:
         before, after = arguments.get(old), arguments.get(new)
         if isinstance(before, str) and isinstance(after, str):
-            return _diff(before, after)
+            return diff(before, after)
     for key in _CONTENTS:
-        after = arguments.get(key)
-        if isinstance(after, str):
-            return _diff(current or "", after)
-    return None
+        if isinstance(text := arguments.get(key), str):
+            return f"{key}:\n{text}"
+    return ""
 
 
-def _diff(before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm="")
-    text = "\n".join(lines) or "(no change)"
+def _cut(text: str) -> str:
+    text = text.removesuffix("\n")
     if len(text) <= DIFF_CHARS:
         return text
     return f"{text[:DIFF_CHARS]}\n[… {len(text) - DIFF_CHARS:,} more characters]"

@@ -14,6 +14,7 @@ from worker.interceptor import CONTINUE, Decision, Interceptor, RequestContext, 
 from worker.occupancy import Occupancy
 from worker.records import Record
 from worker.results import Failed
+from worker.sending import KEPT_WORDS
 
 OVERFLOW_RECOVERIES = 1
 """How often one request that the provider found too large is made smaller and sent again (case B061)."""
@@ -127,7 +128,8 @@ class CompactTrigger(Interceptor):
             return Stop(_failure(error, message))
         self._progress.left = True
         detail = crossing(ctx.occupancy, ctx.budget.available, trigger="overflow", thrash=not progressed(ctx.history))
-        return Yield("compact", {**detail, "limit": error.limit, "requested": error.requested, "overflows": overflows})
+        figures = {"limit": error.limit, "requested": error.requested, "overflows": overflows}
+        return Yield("compact", {**detail, **figures, "message": error.message[:KEPT_WORDS]})
 
     def observe(self, record: Record) -> None:
         """Follows progress."""

@@ -6,12 +6,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pod.context.facts import Checkpoint
+from worker.budget import LearnedWindow
 from worker.calibration import Calibration
 from worker.history import Counters
 
 
 class Totals(BaseModel):
-    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model."""
+    """Figures of the whole session; they never fall (case B159). `by` itemises by purpose and model.
+
+    Only `prune_saved_usd` and `compaction_saved_usd` may: below 0 they say that more was lost than saved.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
@@ -24,6 +29,8 @@ class Totals(BaseModel):
     segments: int = 1
     compactions: int = 0
     prunes: int = 0
+    prune_saved_usd: float = 0.0
+    compaction_saved_usd: float = 0.0
     by: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
 
 
@@ -47,12 +54,19 @@ class Grant(BaseModel):
 
 
 class OpenRun(BaseModel):
-    """A run that goes on in the new segment: its id, when it began (UTC seconds), its counters and the guards' state."""
+    """A run that goes on in the new segment: its id, when it began (UTC seconds), its counters and the guards' state.
+
+    `driven` are the seconds that processes had driven it in stretches that are over (None in logs that did not tell:
+    then one stretch counts from its start), `since` when the one under way began, `generation` its writer's.
+    """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     run: str
     started: float
+    driven: float | None = None
+    since: float | None = None
+    generation: int = 0
     counters: Counters = Counters()
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
@@ -64,14 +78,15 @@ class Carry(BaseModel):
     `seen` maps each file to the hash of its content that the model last saw; `recent` lists touched files, newest last; `state` is
     the tools' own (tasks, processes); `inbox` the last command ids, so that one taken twice is known; `first_input` and `run_inputs` name
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
+    `taken_back` names user inputs that were given back or rejected: history does not show them.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
-    whose unknown window a warning was told.
+    whose unknown window a warning was told. `checkpoint` is the one whose text is the segment's summary, where that is one.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     totals: Totals = Totals()
-    windows: dict[str, int] = Field(default_factory=dict[str, int])
+    windows: dict[str, LearnedWindow] = Field(default_factory=dict[str, LearnedWindow])
     calibration: Calibration = Calibration()
     breaker: BreakerState = BreakerState()
     pins: tuple[str, ...] = ()
@@ -89,3 +104,7 @@ class Carry(BaseModel):
     last_run: str | None = None
     last_status: str = ""
     unknown_windows: tuple[str, ...] = ()
+    taken_back: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
+    runs: int = 0
+    run_requests: int = 0

@@ -15,6 +15,7 @@ from pod.cli.flags import Argument, Usage, usages
 from pod.cli.main import EXIT_CODES
 from pod.manifest.docs import manifest_markdown
 from pod.manifest.render import json_schema
+from pod.peek import STATUSES
 from pod.result import EXIT, EXIT_BY_KIND, RunResult
 
 EVENTS_HEAD = """\
@@ -37,6 +38,13 @@ alone (or the stream); progress, warnings and hints go to standard error. Pods l
 `~/.local/state/pod`).
 
 This page is made from the parsers by `make docs`; a test keeps it true.
+"""
+
+STATUS_HEAD = """\
+## Status words
+
+How a pod stands, as `pod ls` and `pod show` say it. The words of runs that ended tell of the last run. `, 2 in the inbox` behind a word counts what
+other processes left and nobody has taken up.
 """
 
 
@@ -97,6 +105,8 @@ def cli_markdown() -> str:
     parts = [CLI_HEAD, "\n".join(["| command | what it does |", "| --- | --- |", *rows]) + "\n"]
     codes = [f"| {codes} | {meaning} |" for codes, meaning in EXIT_CODES]
     parts.append("## Exit codes\n\n" + "\n".join(["| code | meaning |", "| --- | --- |", *codes]) + "\n")
+    words = [f"| {word} | {meaning} |" for word, meaning in STATUSES.items()]
+    parts.append("\n".join([STATUS_HEAD, "| status | meaning |", "| --- | --- |", *words]) + "\n")
     parts += [_command_markdown(usage) for usage in found]
     return "\n".join(parts)
 

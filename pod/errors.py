@@ -66,14 +66,19 @@ class PodBusy(PodError):
 
 
 class StoreError(PodError):
-    """A write or sync of the log failed. What was acknowledged before is on disk; after the cause is gone the pod resumes."""
+    """A write or sync of the store failed. What was acknowledged before is on disk; after the cause is gone the pod resumes.
 
-    def __init__(self, path: Path, what: str, cause: OSError) -> None:
+    `made` is False where a pod was to be made: then there is none.
+    """
+
+    def __init__(self, path: Path, what: str, cause: OSError, *, made: bool = True) -> None:
         self.path = path
         self.cause = cause
+        left = "Nothing recorded before is lost" if made else "No pod was made"
+        then = "resume the pod" if made else "try again"
         super().__init__(
-            f"{path}: {what} failed: {cause.strerror or cause}. Nothing recorded before is lost; "
-            "remove the cause (free space, permissions) and resume the pod."
+            f"{path}: {what} failed: {cause.strerror or cause}. {left}; "
+            f"remove the cause (free space, permissions) and {then}."
         )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
 from pod.log import entries as e
 from pod.log.lines import Line, now
 from worker import records as w
@@ -168,6 +168,23 @@ class ContextPruned(_Event):
     reason: str
 
 
+class ContextMeasured(_Event):
+    """What a report shows of prunes, or of the compaction that began the segment: `rewritten` tokens were sent anew though
+    the cache had held them. `cost_usd` is what that request cost more for it (below 0: less).
+    """
+
+    type: Literal["context.measured"] = "context.measured"
+    cause: str
+    entries: tuple[int, ...]
+    tokens_saved: int
+    read_before: int
+    read_after: int
+    expected_rewritten: int
+    rewritten: int
+    expected_usd: float | None
+    cost_usd: float | None
+
+
 class ContextAdded(_Event):
     """The runtime put items into the view."""
 
@@ -177,12 +194,23 @@ class ContextAdded(_Event):
 
 
 class WindowLearned(_Event):
-    """A refusal taught the model's real window."""
+    """A refusal taught the model's real window; or, as `declared`, the window was declared anew and what was learned is dropped."""
 
     type: Literal["context.window_learned"] = "context.window_learned"
     model: str
     window: int
     source: str
+    message: str = ""
+
+
+class SizeRefused(_Event):
+    """A request was refused for its size in words that say nothing of the window: a rate tier, or a limit that can't be one."""
+
+    type: Literal["context.size_refused"] = "context.size_refused"
+    model: str
+    limit: int | None = None
+    requested: int | None = None
+    message: str = ""
 
 
 class ContextCounted(_Event):
@@ -298,7 +326,7 @@ class Warning_(_Event):
 
 
 class ApprovalAskedEvent(_Event):
-    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`."""
+    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`. `scope` is how far a yes reaches."""
 
     type: Literal["approval.asked"] = "approval.asked"
     id: str
@@ -306,24 +334,28 @@ class ApprovalAskedEvent(_Event):
     tool: str
     summary: str
     diff: str | None = None
+    scope: ApprovalScope = "once"
 
 
 class ApprovalAnsweredEvent(_Event):
-    """A human answered."""
+    """A human answered. `scope` of None is that of the question; `message` is what the model is told."""
 
     type: Literal["approval.answered"] = "approval.answered"
     id: str
     approved: bool
     by: str = ""
+    scope: ApprovalScope | None = None
+    message: str = ""
 
 
 class PermissionDeniedEvent(_Event):
-    """A call was refused by a rule, the profile or a human."""
+    """A call was refused by a rule, the profile or a human. `summary` names it, with its file or command."""
 
     type: Literal["permission.denied"] = "permission.denied"
     call_id: str
     tool: str
     reason: str
+    summary: str = ""
 
 
 class OrphanKilled(_Event):
@@ -352,8 +384,9 @@ class Result(_Event):
 
 Event: TypeAlias = Annotated[
     Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
-    | ToolCompleted | ContextPruned | ContextAdded | WindowLearned | ContextCounted | CompactionStarted | CompactionRung | CompactionProgress
-    | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
+    | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
+    | CompactionRung | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
+    | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
@@ -398,8 +431,20 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     w.Pruned: lambda r: ContextPruned(
         results=len(r.items), tokens_saved=r.tokens_saved, tokens_before=r.tokens_before, reason=r.reason
     ),
+    e.Measured: lambda r: ContextMeasured(
+        cause=r.cause,
+        entries=r.entries,
+        tokens_saved=r.tokens_saved,
+        read_before=r.read_before,
+        read_after=r.read_after,
+        expected_rewritten=r.expected_rewritten,
+        rewritten=r.rewritten,
+        expected_usd=r.expected_usd,
+        cost_usd=r.cost_usd,
+    ),
     w.ContextAdded: lambda r: ContextAdded(by=r.by, kinds=tuple(getattr(i, "kind", i.type) for i in r.items)),
-    w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source),
+    w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source, message=r.message),
+    w.SizeRefused: lambda r: SizeRefused(model=r.model, limit=r.limit, requested=r.requested, message=r.message),
     w.TokensCounted: lambda r: ContextCounted(
         model=r.model, tokens=r.tokens, provenance=r.provenance, estimate=r.estimate, seconds=r.seconds
     ),
@@ -438,10 +483,14 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
     e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),
     ApprovalAsked: lambda r: ApprovalAskedEvent(
-        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, diff=getattr(r, "diff", None)
+        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, diff=r.diff, scope=r.scope
     ),
-    ApprovalAnswered: lambda r: ApprovalAnsweredEvent(id=r.id, approved=r.approved, by=r.by or ""),
-    PermissionDenied: lambda r: PermissionDeniedEvent(call_id=r.call_id, tool=r.tool, reason=r.reason),
+    ApprovalAnswered: lambda r: ApprovalAnsweredEvent(
+        id=r.id, approved=r.approved, by=r.by, scope=r.scope, message=r.message
+    ),
+    PermissionDenied: lambda r: PermissionDeniedEvent(
+        call_id=r.call_id, tool=r.tool, reason=r.reason, summary=r.summary
+    ),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, get_args
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,7 +24,8 @@ class RunHandle:
     """A run under way. Iterate it for its events, steer it, interrupt it, wait for its result.
 
     The first event is `init`, the last one `result`, also where the run raises: then its status is `failed`.
-    Leaving the `async with` block early interrupts the run now; it is then resumable.
+    Leaving the `async with` block early interrupts the run now; it is then resumable. Leaving the pod does the same.
+    Before the block is entered, everything raises `UsageProblem`.
     """
 
     def __init__(
@@ -50,6 +51,9 @@ class RunHandle:
         self._last = 0
 
     async def __aenter__(self) -> Self:
+        if self._subscription is not None:
+            raise UsageProblem("this run has begun already: pod.start() gives a handle on another one")
+        self._running.check_open()
         self._subscription = self._running.bus.subscribe()
         self._last = self._running.session.state.last_seq
         self._first = self._init()
@@ -82,20 +86,20 @@ class RunHandle:
         return self
 
     async def __anext__(self) -> Event:
-        assert self._subscription is not None
+        subscription = self._entered()
         if not self._begun:
             self._begun = True
             return self._first
         while True:
-            event = self._missed.popleft() if self._missed else await self._subscription.next()
+            event = self._missed.popleft() if self._missed else await subscription.next()
             if event is not None:
                 if event.seq <= self._last and event.type not in PASSING:
                     continue  # it was read from the log already
                 self._last = max(self._last, event.seq)
                 return event
-            if self._subscription.lagging_from is None:
+            if subscription.lagging_from is None:
                 return self._end()
-            self._subscription.lagging_from = None
+            subscription.lagging_from = None
             self._missed.extend([missed async for missed in self._events(self._last)])
 
     def _end(self) -> Result:
@@ -110,24 +114,39 @@ class RunHandle:
 
     async def wait(self) -> RunResult:
         """The result. Cancelled, the run goes on (until the block is left)."""
+        self._entered()
         await self._done.wait()
         return self.result
 
     @property
     def result(self) -> RunResult:
         """The result of a run that has ended. Raises what the run raised, or `UsageProblem` while it is under way."""
+        self._entered()
         if self._error is not None:
             raise self._error
         if self._result is None:
             raise UsageProblem("the run is still under way: await run.wait()")
         return self._result
 
+    def _entered(self) -> Subscription:
+        if self._subscription is None:
+            raise UsageProblem("the run has not begun: use it inside of `async with pod.start(...) as run`")
+        return self._subscription
+
     async def steer(self, text: str) -> str:
         """Sends a message into the run; it joins at the next request. Durable when it returns. Returns its id."""
+        self._entered()
         return await self._running.accept(text)
 
     async def interrupt(self, mode: Interrupt = "now") -> RunResult:
-        """Ends the run, resumable, and returns its result: now, after the calls under way, or at the next segment."""
+        """Ends the run, resumable, and returns its result: now, after the calls under way, or at the next segment.
+
+        Raises `UsageProblem` for another `mode`; the run goes on then.
+        """
+        self._entered()
+        if mode not in get_args(Interrupt):
+            known = ", ".join(map(repr, get_args(Interrupt)))
+            raise UsageProblem(f"a run can't be interrupted in the way {mode!r}: there are {known}")
         if mode == "now":
             self._scope.cancel()
         elif mode == "after_tools":

@@ -21,12 +21,17 @@ from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.segment import CHUNK, Damage, scan
+from pod.log.texts import NEEDED, texts_of
 from pod.reading import SessionReader
-from pod.session import load, start_of
+from pod.session import load
+from pod.staging import new_stage, owned
 from worker.ids import uuid7
 
 CONTENTS_LIMIT = 64 * 1024 * 1024
 """Bytes that the list of contents may have."""
+
+PADDING_LIMIT = 1024 * 1024
+"""Zero bytes that may follow the last part."""
 
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
@@ -61,8 +66,9 @@ def import_pod(source: Path | BinaryIO, home: Path, name: str | None = None) -> 
         with _staging(target) as stage:
             staged = PodFolder(stage, "pod")
             _unpack(label, tar, contents, staged)
+            _refuse_more(label, tar)
             pointer = _verified(label, contents, staged)
-            cwd = start_of(staged).blobs.get("cwd")
+            cwd = texts_of(staged, pointer.segment).get("cwd")
             cwd = "" if cwd is None else staged.blob(cwd)
             staged.set_pointer(pointer.model_copy(update={"name": target.name, "imported": uuid7()}))
             _place(staged, target)
@@ -181,6 +187,16 @@ def _unpack(label: str, tar: tarfile.TarFile, contents: Contents, staged: PodFol
         files.sync_folder(folder)
 
 
+def _refuse_more(label: str, tar: tarfile.TarFile) -> None:
+    """Behind the last part an archive has padding, and nothing else."""
+    rest = cast("IO[bytes]", tar.fileobj)  # open as long as the archive is
+    padding = 0
+    while chunk := rest.read(CHUNK):
+        padding += len(chunk)
+        if chunk.strip(b"\0") or padding > PADDING_LIMIT:
+            raise ImportRefused(label, "something follows the end of the archive")
+
+
 def _copy(data: IO[bytes], path: Path, files: Files) -> str:
     digest = hashlib.sha256()
     fd = files.open_append(path, create=True)
@@ -215,9 +231,8 @@ def _verified(label: str, contents: Contents, staged: PodFolder) -> Pointer:
             raise ImportRefused(label, f"incomplete: the oldest segment should be one that ends as {contents.end!r}")
         if any(side is not None and side not in {s.id for s in chain.segments} for side in map(side_of, logs)):
             raise ImportRefused(label, "a compact worker's log belongs to no segment")
-        load(staged.segment_path(pointer.segment))
-        for digest in start_of(staged).blobs.values():
-            if not (staged.path / "blobs" / digest).is_file():
+        for use, digest in load(staged.segment_path(pointer.segment)).blobs.items():
+            if use in NEEDED and not (staged.path / "blobs" / digest).is_file():
                 raise ImportRefused(label, f"incomplete: blobs/{digest[:64]} is missing")
     except (ImportRefused, OSError):
         raise
@@ -262,10 +277,11 @@ def _staging(target: PodFolder) -> Generator[Path]:
     """A folder of its own in the home, gone at the end, with the folders above it where they were made for it."""
     home = target.home
     made = [folder for folder in (home, *home.parents) if not folder.exists()]
-    stage = home / f".import-{uuid7()}.tmp"
+    stage = new_stage(home)
     target.files.make_folder(stage)
     try:
-        yield stage
+        with owned(stage):
+            yield stage
     finally:
         shutil.rmtree(stage, ignore_errors=True)
         if not target.exists():

@@ -16,29 +16,31 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope
 from pod.carry import Carry, Totals
-from pod.errors import NotSettled, PodExists, UsageProblem
+from pod.errors import NotSettled, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import now
+from pod.log.making import making
+from pod.names import SET_ASIDE
 from pod.points import settled_point
 from pod.reading import named_artifacts
-from pod.removing import Collected, collect, folder_size, remove
+from pod.removing import Collected, Held, collect, remove
 from pod.services import processes_of
 from pod.session import Session, load, write_segment
-from pod.state import PodState
+from pod.state import STOPPED_SHORT, PodState
 from worker.builtin.processes import STATE_KEY
 from worker.ids import uuid7
-from worker.items import Item, ToolResultItem
+from worker.items import ContextItem, Item, ToolResultItem
 
 __all__ = [
     "Changed",
     "Collected",
+    "Held",
     "answer",
     "clear",
     "collect",
-    "folder_size",
     "fork",
     "open_questions",
     "remove",
@@ -127,8 +129,20 @@ def _carry_at(state: PodState, totals: Totals) -> Carry:
     seen = {path: digest for path, digest in state.seen.items() if _hash(Path(path)) == digest}
     changed: dict[str, Any] = {"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0}
     if state.run is not None:
-        changed["last_status"] = "cancelled"  # a run does not go along; listings must not take it for one that finished
+        changed["last_status"] = _where_it_stood(state)
     return state.carry().model_copy(update=changed)
+
+
+def _where_it_stood(state: PodState) -> str:
+    """What a point inside a run says of the task: unfinished (a resume goes on with it), answered, or not yet begun.
+
+    The run itself does not go along: its counters and permissions start anew.
+    """
+    newest = next((item for item in reversed(state.history.view) if not isinstance(item, ContextItem)), None)
+    begun = state.last_word is None and state.history.counters.requests > 0
+    if begun or isinstance(newest, ToolResultItem):
+        return STOPPED_SHORT
+    return "" if newest is None else "finished"
 
 
 def _hash(path: Path) -> str | None:
@@ -149,7 +163,9 @@ def _hash(path: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a fork, rewind or clear did: the new segment, the point it starts from, and what was left behind."""
+    """What a fork, rewind or clear did: the new segment, the point it starts from, what was left behind, and whether
+    a task is unfinished there (`resume` goes on with it).
+    """
 
     name: str
     segment: str
@@ -157,6 +173,7 @@ class Changed:
     asked: int
     items: int
     left_behind: tuple[str, ...] = ()
+    unfinished: bool = False
 
     @property
     def rounded(self) -> bool:
@@ -168,23 +185,17 @@ def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
     """A new pod that begins where another one stood; the source stays as it is, and may run meanwhile. Blocks; durable.
 
     The fork has its own session, its own links to the artifacts that its items name (removing the source does not
-    take them away), and counts requests and cost from nothing. Raises `PodNotFound`, `PodExists`, `UsageProblem`,
-    `LogDamaged`.
+    take them away), and counts requests and cost from nothing. Inside a run, `resume` goes on with its task. Raises
+    `PodNotFound`, `PodExists`, `UsageProblem`, `LogDamaged`, `StoreError`.
     """
     source = PodFolder(home, check_name(name))
     point = settled_point(source, at)
     state = point.state
     folder = PodFolder(home, check_name(new))
-    if folder.exists():
-        raise PodExists(f"there is already a pod named {new!r}; take another name")
-    folder.lock()
-    try:
-        if folder.exists():
-            raise PodExists(f"another process has just made a pod named {new!r}; take another name")
-        for label in state.start.blobs.values():
-            folder.put_blob(source.blob(label))
-        if state.manifest and (source.path / "blobs" / state.manifest).is_file():
-            folder.put_blob(source.blob(state.manifest))
+    with making(folder):
+        for label in {*state.blobs.values(), state.manifest}:
+            if source.holds(label):  # a lost one stays lost: the fork's next run says so and makes it anew
+                folder.put_blob(source.blob(label))
         items = tuple(state.history.view)
         _link_artifacts(source, folder, items)
         start = e.SegmentStarted(
@@ -192,23 +203,15 @@ def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
             segment=uuid7(),
             lineage=e.Lineage(kind="forked_from", segment=point.segment, seq=point.seq),
             items=items,
-            blobs=_blobs(state, folder),
+            blobs=dict(state.blobs),
             carry=_carry_at(state, Totals()).model_copy(update={"inbox": ()}),
             tag=state.start.tag,
         )
         write_segment(folder, start, 1)
         folder.set_pointer(Pointer(name=new, session=start.session, segment=start.segment, created=now()))
-    finally:
-        folder.unlock()
-    return Changed(new, start.segment, point.seq, point.asked, len(items), _left(state))
-
-
-def _blobs(state: PodState, folder: PodFolder) -> dict[str, str]:
-    """The blobs of the new segment; a manifest that was taken up in the old one is that of the new one."""
-    blobs = dict(state.start.blobs)
-    if state.manifest and (folder.path / "blobs" / state.manifest).is_file():
-        blobs["manifest"] = state.manifest
-    return blobs
+    folder.unlock()
+    unfinished = PodState.begin(start).unanswered
+    return Changed(new, start.segment, point.seq, point.asked, len(items), _left(state), unfinished)
 
 
 def _link_artifacts(source: PodFolder, target: PodFolder, items: tuple[Item, ...]) -> None:
@@ -246,7 +249,7 @@ def _left(*states: PodState) -> tuple[str, ...]:
 
 async def rewind(home: Path, name: str, to: int) -> Changed:
     """Takes a pod back to an earlier point: a new segment of the same session begins there. The log before stays as
-    it is.
+    it is, and so do the files of the working folder. Inside a run, `resume` goes on with its task.
 
     Totals do not fall. Cancelled, either the old segment or the new one is active, whole. Raises `PodNotFound`,
     `PodBusy`, `UsageProblem`, `NotSettled` where nothing would change, `OSError`.
@@ -273,14 +276,16 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
             segment=uuid7(),
             lineage=e.Lineage(kind="rewound_from", segment=point.segment, seq=point.seq),
             items=tuple(state.history.view),
-            blobs=_blobs(state, session.folder),
+            blobs=dict(state.blobs),
             carry=carry,
             tag=state.start.tag,
         )
         left = _left(state, current)
+        session.folder.expire_cursors()
         await session.switch(start)
         session.writer.sync_now()
-        return Changed(name, start.segment, point.seq, point.asked, len(start.items), left)
+        unfinished = session.state.unanswered
+        return Changed(name, start.segment, point.seq, point.asked, len(start.items), left, unfinished)
     finally:
         session.close()
 
@@ -307,7 +312,7 @@ async def clear(home: Path, name: str) -> Changed:
             session=state.start.session,
             segment=uuid7(),
             lineage=e.Lineage(kind="cleared_from", segment=state.start.segment, seq=state.last_seq),
-            blobs=_blobs(state, session.folder),
+            blobs=dict(state.blobs),
             carry=Carry(
                 totals=state.totals.model_copy(update={"segments": state.totals.segments + 1}),
                 inbox=state.carry().inbox,
@@ -315,6 +320,7 @@ async def clear(home: Path, name: str) -> Changed:
             ),
             tag=state.start.tag,
         )
+        session.folder.expire_cursors()
         await _switch_without_artifacts(session, start)
         session.writer.sync_now()
         return Changed(name, start.segment, state.last_seq, state.last_seq, 0, left)
@@ -325,7 +331,7 @@ async def clear(home: Path, name: str) -> Changed:
 async def _switch_without_artifacts(session: Session, start: e.SegmentStarted) -> None:
     """The artifacts of before go aside first: a crash between the two steps then hides too much, never too little."""
     folder, files = session.folder, session.folder.files
-    aside = folder.path / f"artifacts-before-{start.segment}"
+    aside = folder.path / f"{SET_ASIDE}{start.segment}"
     moved = folder.artifacts.is_dir()
     if moved:
         files.rename(folder.artifacts, aside)

@@ -7,10 +7,11 @@ decides by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
+from pod.context.checkpoint import standing_fault
 from pod.context.policy import Limits, Plan, make_plan, mandatory_of
 from pod.log.folder import PodFolder
 from pod.manifest import Manifest, trigger_tokens
@@ -24,6 +25,9 @@ from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
 from worker.models.base import Model
 from worker.occupancy import Occupancy
+
+Acceptance: TypeAlias = Literal["yes", "maybe", "no"]
+"""`maybe`: a summary of the greatest length would be too much, a shorter one would not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,20 @@ class Outlook:
             retained=config.retained_tokens, summary_max=config.worker.summary_max_tokens,
         )  # fmt: skip
 
+    def least(self, plan: Plan) -> int:
+        """Tokens that a new segment has at least: the overhead, what is not answered, the user's words that stay whole."""
+        history = self.state.history
+        kept = sum(history.tokens[plan.cut.mandatory :])
+        whole = {self.state.first_input, *self.state.run_inputs}
+        places = [history.index[label] for label in whole if label is not None and label in history.index]
+        return plan.before.overhead + kept + sum(history.tokens[at] for at in places if at < plan.cut.mandatory)
+
+    def acceptance(self, plan: Plan) -> Acceptance:
+        """Whether a compaction by this plan will be accepted, by the figures of now."""
+        if plan.accepts(plan.expected):
+            return "yes"
+        return "maybe" if plan.possible and plan.accepts(self.least(plan)) else "no"
+
     @property
     def prunable(self) -> int:
         """Raw tokens of tool output behind the protected tail that a prune could take out at most."""
@@ -83,10 +101,20 @@ class Outlook:
                 total += tokens if item.id not in self.state.pins else 0
         return total
 
+    @property
+    def checkpoint(self) -> dict[str, Any] | None:
+        """What the checkpoint at the start of the segment is and comes from; `stale` says why it would not be taken up."""
+        found = self.state.checkpoint
+        if found is None:
+            return None
+        return {**found.provenance(), "stale": standing_fault(found, self.state.start.items) or None}
+
     def as_dict(self) -> dict[str, Any]:
-        """All figures, for JSON."""
+        """All figures, for JSON. What was saved is that of the session, None where a price is not known; `last_prune` is
+        the newest one of this segment whose effect was measured.
+        """
         state, plan = self.state, self.plan()
-        accepted = state.accepted
+        accepted, measured, base = state.accepted, state.savings.newest, state.history.baseline
         return {
             "model": self.model.name,
             "window": self.budget.window,
@@ -111,16 +139,22 @@ class Outlook:
             "lineage": state.start.lineage.kind_,
             "made_by": state.made_by or None,
             "summary": state.summary is not None,
+            "checkpoint": self.checkpoint,
             "accepted": accepted.after if accepted else None,
             "reported_first": state.first_reported or None,
             "estimate_last": state.last_estimate or None,
-            "reported_last": state.history.baseline.reported if state.history.baseline else None,
+            "reported_last": base.reported if base is not None and base.source == "usage" else None,
             "calibration": state.history.calibration.factor(self.model.name),
             "estimates": _errors(self.accuracy.every),
             "first_estimates": _errors(self.accuracy.first),
             "estimates_barred": self.accuracy.barred,
             "window_origin": self.window_origin,
             "counting": self.model.capabilities.counting,
+            "prunes": state.totals.prunes,
+            "compactions": state.totals.compactions,
+            "prune_saved_usd": None if state.totals.unpriced else round(state.totals.prune_saved_usd, 6),
+            "compaction_saved_usd": None if state.totals.unpriced else round(state.totals.compaction_saved_usd, 6),
+            "last_prune": None if measured is None else measured.model_dump(exclude={"cause"}),
         }
 
 
@@ -141,7 +175,7 @@ def outlook(folder: PodFolder) -> Outlook:
     state = load(folder.segment_path(folder.pointer().segment), family)
     history = state.history
     tools = setup.tools_of(manifest)
-    system = folder.blob(state.start.blobs["system"])
+    system = folder.blob(state.blobs["system"])
     specs = [tool.spec for tool in tools.values()]
     raw = estimate_text(system, family) + sum(estimate_spec(spec, family) for spec in specs)
     budget = budget_of(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pod.errors import UsageProblem
+from pod.log.files import read_file
 from pod.session import Session
 from worker.items import OrderItem, UserItem
 from worker.records import ContextAdded
@@ -30,17 +31,14 @@ class OutputSchema:
     @classmethod
     def read(cls, path: str) -> OutputSchema:
         """Reads and checks a schema. Raises `UsageProblem` where the file is no JSON Schema."""
-        from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import validator_for
+        from pod.schemas import BadSchema, checked_schema
 
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
-            schema: Any = json.loads(text)
-            validator_for(schema).check_schema(schema)
+            schema = checked_schema(read_file(Path(path)).decode("utf-8-sig"))
+        except BadSchema as e:
+            raise UsageProblem(f"[worker] output_schema: {path} {e}") from e
         except (OSError, ValueError) as e:
-            raise UsageProblem(f"[worker] output_schema: {path} can't be read as JSON: {e}") from e
-        except SchemaError as e:
-            raise UsageProblem(f"[worker] output_schema: {path} is no JSON Schema: {e.message}") from e
+            raise UsageProblem(f"[worker] output_schema: {path} can't be read: {e}") from e
         return cls(json.dumps(schema, ensure_ascii=False, sort_keys=True))
 
     def prompt(self) -> str:
@@ -52,15 +50,18 @@ class OutputSchema:
 
     def check(self, answer: str) -> tuple[Any, str | None]:
         """The value in an answer and None, or None and what is wrong with it."""
-        from jsonschema.validators import validator_for
+        from pod.schemas import validator_of
 
         found = _FENCE.search(answer.strip())
         try:
             value: Any = json.loads(found[1] if found else answer)
-        except ValueError as e:
+        except (ValueError, RecursionError) as e:
             return None, f"it is not one JSON value ({e})"
         schema: Any = json.loads(self.text)
-        errors = sorted(validator_for(schema)(schema).iter_errors(value), key=lambda e: list(map(str, e.path)))
+        try:
+            errors = sorted(validator_of(schema).iter_errors(value), key=lambda e: list(map(str, e.path)))
+        except Exception as e:  # whatever a schema trips over, such as an answer that is nested too deep for it
+            return None, f"it can't be held against the schema ({type(e).__name__}: {str(e)[:300]})"
         if not errors:
             return value, None
         said = [f"{'/'.join(str(p) for p in e.path) or 'the value'}: {e.message[:300]}" for e in errors[:5]]
@@ -71,7 +72,7 @@ class OutputSchema:
     def ask(self, session: Session) -> None:
         """Asks for it by an order, where the schema came after the segment's prompt was made."""
         state, text = session.state, self.prompt()
-        if state.history.unresolved or text in session.folder.blob(state.start.blobs["system"]):
+        if state.history.unresolved or text in session.folder.blob(state.blobs["system"]):
             return
         if not any(isinstance(item, OrderItem) and item.text == text for item in state.history.view):
             self._order(session, text)

@@ -28,14 +28,33 @@ TAIL_MOST = 1024 * 1024
 entry that says how things stand."""
 
 Status: TypeAlias = Literal[
-    "new", "running", "compacting", "idle", "finished", "failed", "limit", "cancelled", "waiting", "yielded",
+    "new", "running", "compacting", "idle", "finished", "failed", "limit", "cancelled", "waiting", "answered", "yielded",
     "stopped short", "queued", "unreadable",
 ]  # fmt: skip
-"""How a pod stands. `running` and `compacting` have a living writer, `idle` has one without a run; `waiting` is for
-a human; `stopped short` has an open run and no writer (`pod resume` goes on); `queued` has input that no run has
-seen. The others say how the last run ended, whatever segment it ended in; `new` has had none (or none since a clear)."""
+"""How a pod stands; `STATUSES` says what each word means."""
 
-_ENDED = frozenset({"finished", "failed", "cancelled", "limit", "yielded"})
+STATUSES: dict[Status, str] = {
+    "new": "it has had no run, or none since `pod clear`",
+    "running": "a run is under way in a living process",
+    "compacting": "a living process makes its context smaller, for how long in brackets",
+    "idle": "a living process has it open, without a run",
+    "queued": "a message is stored that no run has seen; `pod resume` takes it up",
+    "waiting": "shown as `waiting for a human`: a call needs an answer; `pod show` says which, `pod approve` and "
+    "`pod deny` give it",
+    "answered": "all questions of its run are answered, and nobody goes on with it yet; `pod resume` does",
+    "stopped short": "a run began and did not come to an end (its process is gone, or the pod was forked or taken back "
+    "to a point inside it); `pod resume` goes on",
+    "finished": "its last run finished",
+    "limit": "a configured limit ended its last run; `pod resume` goes on",
+    "cancelled": "its last run was stopped (`pod stop`, a signal, by its program); `pod resume` goes on, unless its message"
+    " was given back",
+    "yielded": "its last run handed over to a program that did not go on; `pod resume` does",
+    "failed": "its last run failed; `pod show` says why, `pod resume` tries again",
+    "unreadable": "it can't be read; `pod doctor` looks into it",
+}
+"""What each status means. Those of a run that ended tell of the last one, whatever segment it ended in."""
+
+_ENDED = frozenset({"finished", "failed", "cancelled", "limit", "yielded", "stopped short"})
 
 _TELLING = frozenset(
     {
@@ -107,7 +126,10 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
     status, since = _status(lines, start, busy=busy, waiting=waiting)
     carry = cast("dict[str, Any]", start.get("carry") or {})
     totals = cast("dict[str, Any]", carry.get("totals") or {})
-    blobs = cast("dict[str, str]", start.get("blobs") or {})
+    blobs = dict(cast("dict[str, str]", start.get("blobs") or {}))
+    for line in lines:
+        if line.kind == "texts_restored":
+            blobs |= cast("dict[str, str]", _body(line).get("blobs") or {})
     replies = [line for line in lines if line.kind == "reply"]
     known = bool(start)
     spent = _spent(totals, lines) if known else None
@@ -120,10 +142,10 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
         requests=spent.requests if spent else None,
         cost_usd=spent.cost_usd if spent else None,
         partial=size > TAIL_MOST,
-        model=_model(replies),
+        model=_model(replies) or _named_model(folder, lines, blobs.get("manifest")),
         cwd=_blob(folder, blobs.get("cwd")),
         manifest=str(carry.get("manifest", "")),
-        waiting=waiting, busy=busy, size=size, blobs=dict(blobs),
+        waiting=waiting, busy=busy, size=size, blobs=blobs,
     )  # fmt: skip
 
 
@@ -171,9 +193,11 @@ def _stands(lines: list[Line], start: dict[str, Any], *, busy: bool, waiting: in
             case "yielded":
                 body = _body(line)
                 asked = set(cast("dict[str, Any]", body.get("detail") or {}).get("approvals", ()))
-                if body.get("reason") == "approval" and (not asked or _unanswered(lines, asked, answers)):
+                if body.get("reason") != "approval":
+                    return _open(busy), line.at, queued
+                if not asked or _unanswered(lines, asked, answers):
                     return "waiting", line.at, queued
-                return _open(busy), line.at, queued
+                return ("running" if busy else "answered"), line.at, queued
             case "run_started":
                 return _open(busy), line.at, queued
             case "segment_started":
@@ -244,6 +268,17 @@ def _spent(totals: dict[str, Any], lines: list[Line]) -> _Spent:
 
 def _model(replies: list[Line]) -> str:
     return str(json.loads(replies[-1].body).get("model", "")) if replies else ""
+
+
+def _named_model(folder: PodFolder, lines: list[Line], label: str | None) -> str:
+    """The model that the manifest in force names, for a segment without a reply."""
+    taken_up = [str(_body(line).get("digest", "")) for line in lines if line.kind == "manifest"]
+    text = _blob(folder, taken_up[-1] if taken_up else label)
+    try:
+        manifest = json.loads(text or "{}")
+        return str(manifest["model"]["name"] or "")
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _blob(folder: PodFolder, label: str | None) -> str:

@@ -32,8 +32,7 @@ from pod.result import RunResult
 from pod.running import Running, said
 from pod.services import Services
 from pod.session import Session
-from pod.state import nothing_left
-from pod.stored import stored_manifest
+from pod.stored import kept, restore
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -128,8 +127,10 @@ class Pod:
         Raises `PodNotFound`, `UsageProblem`.
         """
         root = Path(home).absolute() if home is not None else default_home()
-        manifest, cwd = stored_manifest(PodFolder(root, check_name(name)))
-        return cls.open(manifest, name=name, home=root, cwd=options.pop("cwd", None) or cwd, **options)
+        found, cwd = kept(PodFolder(root, check_name(name))), options.pop("cwd", None)
+        found.require("manifest", *([] if cwd else ["cwd"]))
+        assert found.manifest is not None  # else it was raised
+        return cls.open(found.manifest, name=name, home=root, cwd=cwd or found.cwd, **options)
 
     @classmethod
     def run_sync(
@@ -191,22 +192,33 @@ class Pod:
         folder = PodFolder(self.home, self.name)
         options: dict[str, Any] = {"family": family, "durability": m.log.durability, "files": self._options.files}
         if folder.exists():
-            return Session.open(self.home, self.name, **options)
+            session = Session.open(self.home, self.name, **options)
+            try:
+                restore(session, lambda: self._texts(tools, output, session.state.start.tag))
+            except BaseException:
+                session.close()
+                raise
+            return session
         tag = uuid7()[-12:]
+        blobs = self._texts(tools, output, tag)
+        return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
+
+    def _texts(self, tools: dict[str, Tool], output: OutputSchema | None, tag: str) -> dict[str, str]:
+        """What a segment begins with, by use."""
+        m = self.manifest
         instructions = collect(self.cwd, m.worker.instructions)
-        system = setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)
-        blobs = {
-            "system": system,
+        return {
+            "system": setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output),
             "schemas": setup.schemas_text(tools),
             "manifest": m.model_dump_json(),
             "cwd": str(self.cwd),
         }
-        return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         self._entered, self._closed = False, True
+        await self.running.close()
         try:
             return await self._stack.__aexit__(kind, error, trace)
         except BaseExceptionGroup as group:
@@ -220,20 +232,16 @@ class Pod:
     async def run(self, text: str) -> RunResult:
         """Runs with a new user message to the end. Cancelled, the run's end is on record, and input that nothing came of is given back.
 
-        Raises `UsageProblem` for blank text or while a run is under way; nothing is stored then.
+        Where the pod is left meanwhile, the result is `cancelled`, and the run can be resumed. Raises `UsageProblem` for what is no
+        text or blank, and while a run is under way; nothing is stored then.
         """
-        return await self._open.drive(text)
+        return await self._open.drive(said(text))
 
     async def resume(self) -> RunResult:
         """Goes on without new input: an open run, an unanswered message, a run that stopped early.
 
         Raises `UsageProblem` where nothing is left to do.
         """
-        await self._open.drain()
-        if not self._open.session.state.unanswered:
-            raise UsageProblem(
-                f"pod {self.name!r} has nothing to go on with: {nothing_left(self.state)}. Give it a new message."
-            )
         return await self._open.drive(None)
 
     def start(self, text: str | None) -> RunHandle:

@@ -5,6 +5,7 @@ A point that is not settled is rounded down to the last one that is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,25 +38,29 @@ def settled_point(folder: PodFolder, at: int | None = None) -> Point:
 
     Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
     """
-    segment = _segment_of(folder, at)
-    best = _replay(segment, at)
-    assert best is not None  # the first entry of a segment is settled
-    seq, last = best
-    state = _state_at(segment.path, seq)
-    return Point(segment.id, seq, last if at is None else at, state)
+    newest, *older = _segments_back(folder, at)
+    settled, last = _replay(newest, at)
+    asked = last if at is None else at
+    for segment in (newest, *older):
+        if segment is not newest:
+            settled, _ = _replay(segment, segment.upto)
+        if settled is not None:
+            return Point(segment.id, settled, asked, _state_at(segment.path, settled))
+    raise UsageProblem(f"pod {folder.name!r} has no settled point at or before entry {asked}; `pod log` shows entries")
 
 
-def _segment_of(folder: PodFolder, at: int | None) -> Segment:
+def _segments_back(folder: PodFolder, at: int | None) -> Sequence[Segment]:
+    """The segment that holds entry `at`, and those before it, newest first."""
     chain = SessionReader(folder).chain()
     if not chain.segments:
         raise UsageProblem(f"pod {folder.name!r} has no readable segment; `pod doctor {folder.name}` looks into it")
     if at is None:
-        return chain.segments[0]
-    for segment in chain.segments:
+        return chain.segments
+    for place, segment in enumerate(chain.segments):
         if segment.seq <= at and (segment.upto is None or at <= segment.upto):
             if segment.seq == 0:
                 break
-            return segment
+            return chain.segments[place:]
     first = chain.segments[-1].seq
     why = {"cleared": "the session was cleared there", "forked": "the pod was forked there"}.get(
         chain.end, "the session begins there"
@@ -63,8 +68,10 @@ def _segment_of(folder: PodFolder, at: int | None) -> Segment:
     raise UsageProblem(f"entry {at} is not in the session of pod {folder.name!r}: its first entry is {first} ({why})")
 
 
-def _replay(segment: Segment, at: int | None) -> tuple[int, int] | None:
-    """The number of the last settled entry up to `at`, and of the last entry there is."""
+def _replay(segment: Segment, at: int | None) -> tuple[int | None, int]:
+    """The number of the last settled entry up to `at` (None: the segment began with an input that waits for its reply,
+    and none followed), and of the last entry there is.
+    """
     state: PodState | None = None
     settled: int | None = None
     last = 0
@@ -85,8 +92,6 @@ def _replay(segment: Segment, at: int | None) -> tuple[int, int] | None:
             state.history.apply(record)
         if not state.history.open and not state.history.unanswered and not state.history.held:
             settled = line.seq
-    if settled is None:
-        return None
     if at is not None and last < at:
         raise UsageProblem(f"there is no entry {at}; the last one is {last}")
     return settled, last

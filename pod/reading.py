@@ -1,27 +1,30 @@
 """Reading a session without writing to it: which segments it has, its entries in order, single items as they were made.
 
 Nothing here takes the lock or loads a log whole. A `cleared_from` lineage is a floor: what lies before it cannot be
-reached from here, and a first entry that does not read beyond doubt is a floor as well.
+reached from here, and a first entry that does not read beyond doubt is a floor as well. Whoever may read only so many
+bytes goes from segment to segment by `look`, and reads by `Allowance`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, field_validator
 
 from pod.errors import NewerFormat, UsageProblem
 from pod.log import entries as e
 from pod.log.files import open_file
 from pod.log.folder import PodFolder
 from pod.log.lines import FORMAT, Invalid, Line, parse
-from pod.log.segment import Damage, raw_lines, scan
+from pod.log.segment import CHUNK, Damage, scan
 from worker import records as w
 from worker.history import LOST, LOST_BEFORE, stand_in
 from worker.items import Item
@@ -155,6 +158,39 @@ class Chain(NamedTuple):
     end: End
 
 
+class Step(NamedTuple):
+    """A segment to look at: its id, and what the newer one says of it.
+
+    Its first entry has a lower number than `before`; `upto` is as a `Segment` has it.
+    """
+
+    segment: str
+    before: int | None = None
+    upto: int | None = None
+
+
+class Spent(Exception):
+    """The bytes of an `Allowance` are used up."""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """Bytes that may still be read."""
+
+    bytes: int = sys.maxsize
+
+    def read(self, file: BinaryIO, at: int, most: int) -> bytes:
+        """At most `most` bytes from offset `at`; less at the end of the file, or where the allowance ends.
+
+        Raises `Spent` where nothing is left of it, `OSError`.
+        """
+        if self.bytes <= 0:
+            raise Spent
+        data = os.pread(file.fileno(), min(most, self.bytes), at)
+        self.bytes -= len(data)
+        return data
+
+
 class Located(NamedTuple):
     """An entry with the segment that it stands in."""
 
@@ -162,10 +198,26 @@ class Located(NamedTuple):
     line: Line
 
 
+_Key: TypeAlias = tuple[str, int, int]
+"""A file that holds a segment: the segment's id, the file's inode and device."""
+
+
 class _Start(BaseModel):
     session: str
     segment: str
     lineage: e.Lineage
+
+    @field_validator("lineage", mode="before")
+    @classmethod
+    def _named_once(cls, value: object) -> object:
+        """The kind is under its own name and no other: of two, none can be believed."""
+        if not isinstance(value, dict) or "kind" not in value or "kind_" in value:
+            raise ValueError("a lineage without one kind")
+        return cast("dict[str, Any]", value)
+
+
+def _nothing() -> frozenset[str]:
+    return frozenset()
 
 
 @dataclass
@@ -173,12 +225,15 @@ class SessionReader:
     """Reads the session of one pod, from its active segment back to where it began or was cleared.
 
     Safe beside a writer in this or another process. First entries are remembered: a segment's never changes.
+    `taken_back` gives the ids of user inputs that were given back or rejected.
     """
 
     folder: PodFolder
-    _heads: dict[tuple[str, int, int], tuple[Segment | None, End | None]] = field(
-        default_factory=dict[tuple[str, int, int], tuple[Segment | None, End | None]], repr=False
+    taken_back: Callable[[], Container[str]] = _nothing
+    _heads: dict[_Key, tuple[Segment | None, End | None]] = field(
+        default_factory=dict["_Key", tuple[Segment | None, End | None]], repr=False
     )
+    _begun: dict[_Key, bytes] = field(default_factory=dict["_Key", bytes], repr=False)
 
     def walk(self) -> Iterator[Segment]:
         """The segments, newest first; each file's first entry is read when it is come to.
@@ -233,29 +288,28 @@ class SessionReader:
 
     # -- lineage ----------------------------------------------------------------------------------------------
 
+    def look(self, step: Step, session: str, allowance: Allowance) -> tuple[Segment | None, End | None]:
+        """The segment of a step, and why there is nothing before it; no segment where the session ends before it.
+
+        Raises `Spent` where its first entry is longer than what may be read: the next look goes on where this one
+        ended. Raises `NewerFormat`, `OSError`.
+        """
+        if not _is_named(step.segment):
+            return None, "unreadable"
+        segment, end = self._head(step.segment, session, allowance)
+        if segment is not None and step.before is not None and segment.seq >= step.before:
+            return None, "unreadable"
+        return segment if segment is None else replace(segment, upto=step.upto), end
+
     def _walk(self) -> Iterator[tuple[Segment | None, End | None]]:
         pointer = self.folder.pointer()
-        label: str | None = pointer.segment
-        upto: int | None = None
-        before: int | None = None
-        while label is not None:
-            if _SEGMENT.fullmatch(label) is None:
-                yield None, "unreadable"
-                return
-            segment, end = self._head(label, pointer.session)
-            if segment is None:
-                yield None, end
-                return
-            if before is not None and segment.seq >= before:
-                yield None, "unreadable"
-                return
-            yield replace(segment, upto=upto), end
-            if end is not None or segment.lineage is None:
-                return
-            label, before = segment.lineage.segment, segment.seq
-            upto = segment.lineage.seq if segment.lineage.kind_ == "rewound_from" else None
+        step: Step | None = Step(pointer.segment)
+        while step is not None:
+            segment, end = self.look(step, pointer.session, Allowance())
+            yield segment, end
+            step = before(segment) if segment is not None and end is None else None
 
-    def _head(self, label: str, session: str) -> tuple[Segment | None, End | None]:
+    def _head(self, label: str, session: str, allowance: Allowance) -> tuple[Segment | None, End | None]:
         path = self.folder.segment_path(label)
         try:
             stat = path.stat()
@@ -264,19 +318,36 @@ class SessionReader:
         key = (label, stat.st_ino, stat.st_dev)
         if (known := self._heads.get(key)) is not None:
             return known
-        found = _first(path, label, session)
-        if found[0] is not None and found[0].seq:
+        found = _first(path, label, session, self._first_line(path, key, allowance))
+        if found[0] is not None:
             self._heads[key] = found
         return found
 
+    def _first_line(self, path: Path, key: _Key, allowance: Allowance) -> bytes:
+        """The first line without its newline. What was read of it is kept where the allowance ends within it."""
+        data = self._begun.pop(key, b"")
+        with open_file(path) as file:
+            try:
+                while (chunk := allowance.read(file, len(data), CHUNK)) and b"\n" not in chunk:
+                    data += chunk
+            except Spent:
+                self._begun[key] = data
+                raise
+        return data + chunk.partition(b"\n")[0]
 
-def _first(path: Path, label: str, session: str) -> tuple[Segment | None, End | None]:
+
+def before(segment: Segment) -> Step | None:
+    """The step to the segment that this one descends from."""
+    lineage = segment.lineage
+    if lineage is None or lineage.segment is None:
+        return None
+    return Step(lineage.segment, segment.seq, lineage.seq if lineage.kind_ == "rewound_from" else None)
+
+
+def _first(path: Path, label: str, session: str, data: bytes) -> tuple[Segment | None, End | None]:
     unreadable: tuple[Segment, End] = (Segment(label, path, 0, "", None), "unreadable")
-    first = next(iter(raw_lines(path)), None)
-    if first is None:
-        return unreadable
     try:
-        line = parse(first[1], 0, 1)
+        line = parse(data, 0, 1)
         if line.version > FORMAT:
             raise NewerFormat(path, line.version, FORMAT)
         if line.kind != "segment_started":
@@ -298,9 +369,13 @@ def _end(lineage: e.Lineage) -> End | None:
         case "forked_from":
             return "forked"
         case "rewound_from":
-            return "unreadable" if lineage.segment is None or lineage.seq is None else None
+            return None if _is_named(lineage.segment) and lineage.seq is not None else "unreadable"
         case _:
-            return "unreadable" if lineage.segment is None else None
+            return None if _is_named(lineage.segment) else "unreadable"
+
+
+def _is_named(segment: str | None) -> bool:
+    return segment is not None and _SEGMENT.fullmatch(segment) is not None
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -9,12 +9,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pod.errors import PodBusy
-from pod.log.folder import RESERVED, PodFolder, check_name, pod_names
+from pod.log.folder import PodFolder, check_name, pod_names
+from pod.names import of_a_pod
 from pod.peek import Glance, glance
+from pod.staging import STAGES, abandoned
 
 
-def remove(home: Path, name: str) -> int:
-    """Removes a pod for good: logs, blobs, artifacts. Returns the bytes that it had. Blocks.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a pod's folder held: logs of segments (those of compact workers are not counted), files, bytes."""
+
+    segments: int
+    files: int
+    size: int
+
+
+def remove(home: Path, name: str) -> Held:
+    """Removes a pod for good: logs, blobs, artifacts. Returns what it had. Blocks.
 
     What forks of it refer to is theirs as well and stays. Pods grouped below its name stay. Raises `PodNotFound`,
     `PodBusy`.
@@ -23,7 +34,7 @@ def remove(home: Path, name: str) -> int:
     folder.pointer()
     folder.lock()
     try:
-        size = folder_size(folder.path)
+        found = held(folder.path)
         folder.files.unlink(folder.pointer_path)
         folder.files.sync_folder(folder.path)
         for child in list(folder.path.iterdir()):
@@ -37,12 +48,12 @@ def remove(home: Path, name: str) -> int:
     finally:
         folder.unlock()
     _remove_empty(folder.path, home / "pods")
-    return size
+    return found
 
 
 def _holds_pods(path: Path) -> bool:
     """Whether other pods lie in this folder: `a/b` lies in the folder of `a`."""
-    if path.name in RESERVED or not path.is_dir() or path.is_symlink():
+    if of_a_pod(path.name) or not path.is_dir() or path.is_symlink():
         return False
     return next(path.rglob("pod.json"), None) is not None
 
@@ -56,17 +67,13 @@ def _remove_empty(path: Path, root: Path) -> None:
         path = path.parent
 
 
-def folder_size(path: Path) -> int:
-    """Bytes of the files of one pod; what lies in pods grouped below it does not count."""
-    total = 0
-    for child in path.iterdir():
-        if child.is_symlink():
-            continue
-        if child.is_file():
-            total += child.stat().st_size
-        elif child.is_dir() and not _holds_pods(child):
-            total += sum(p.stat().st_size for p in child.rglob("*") if p.is_file() and not p.is_symlink())
-    return total
+def held(path: Path) -> Held:
+    """What the folder of one pod holds; what lies in pods grouped below it does not count."""
+    own = [child for child in path.iterdir() if not _holds_pods(child)]
+    inner = [p for child in own if child.is_dir() and not child.is_symlink() for p in child.rglob("*")]
+    files = [p for p in (*own, *inner) if p.is_file() and not p.is_symlink()]
+    segments = [p for p in own if p.suffix == ".jsonl" and ".compact-" not in p.name]
+    return Held(len(segments), len(files), sum(p.stat().st_size for p in files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +96,12 @@ def collect(
     """Looks at every pod and removes those whose last run finished and that nothing was done with for `older_than`
     seconds; with `all_ended` also those whose last run failed, was stopped or came to a limit, and those without a run.
 
-    Without `force` nothing is removed. Pods with a writer, open work, a question or stored input stay, whatever
-    their age. `at` is the time in UTC seconds (default: now). Blocks.
+    What an import that was killed left goes as well, whatever its age. Without `force` nothing is removed. Pods with a
+    writer, open work, a question or stored input stay, whatever their age. `at` is the time in UTC seconds (default:
+    now). Blocks.
     """
     moment = datetime.now(UTC).timestamp() if at is None else at
+    yield from _left_by_imports(home, moment, force=force)
     for name in list(pod_names(home)):
         folder = PodFolder(home, name)
         look = glance(folder)
@@ -101,12 +110,28 @@ def collect(
             yield Collected(name, False, reason)
             continue
         if not force:
-            yield Collected(name, True, look.status, folder_size(folder.path))
+            yield Collected(name, True, look.status, held(folder.path).size)
             continue
         try:
-            yield Collected(name, True, look.status, remove(home, name))
+            yield Collected(name, True, look.status, remove(home, name).size)
         except PodBusy:
             yield Collected(name, False, "in use")
+
+
+def _left_by_imports(home: Path, moment: float, *, force: bool) -> Iterator[Collected]:
+    """Folders in which an import unpacked: each is locked while its process lives."""
+    for path in sorted(home.glob(STAGES)):
+        try:
+            with abandoned(path, moment) as over:
+                if not over:
+                    yield Collected(path.name, False, "an import is under way")
+                    continue
+                size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file() and not p.is_symlink())
+                if force:
+                    shutil.rmtree(path)
+            yield Collected(path.name, True, "left by an import that was killed", size)
+        except FileNotFoundError:  # its process ended, and took it away
+            continue
 
 
 def _stays(look: Glance, older_than: float, moment: float, *, all_ended: bool) -> str | None:

@@ -44,9 +44,12 @@ class RunFailed(PodError):
 class RunResult(BaseModel):
     """A run's end. `text` is None unless it finished; `partial` is what a failed run had said.
 
+    `requests` are the worker's own, `compaction_requests` those of its compact workers.
     `resumable` says whether `resume` has something to go on with. Tokens and US dollars of this run; `session_cost_usd`
-    of the whole session, compact workers included. `duration_s` is wall time from the
-    run's start, through restarts.
+    of the whole session, compact workers included. `prune_saved_usd` and `compaction_saved_usd` are what pruning and
+    compaction saved in this run by the provider's reports, less what they cost (below 0: a loss; `pod.savings` says how
+    it is reckoned); None where a price is not known. `duration_s` is the time that processes drove the run, through
+    restarts and without what it waited for a human or lay stopped.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -69,6 +72,7 @@ class RunResult(BaseModel):
     truncated: bool = False
     empty: bool = False
     requests: int = 0
+    compaction_requests: int = 0
     tool_calls: int = 0
     retries: int = 0
     denials: int = 0
@@ -80,6 +84,8 @@ class RunResult(BaseModel):
     output_tokens: int = 0
     cost_usd: float | None = None
     session_cost_usd: float | None = None
+    prune_saved_usd: float | None = None
+    compaction_saved_usd: float | None = None
     usage: dict[str, dict[str, int | float]] = Field(default_factory=dict[str, dict[str, int | float]])
     duration_s: float = 0.0
     resumable: bool = True
@@ -109,9 +115,7 @@ def failed_result(error: BaseException, state: PodState, pod: str, exit_code: in
     )  # fmt: skip
 
 
-def result_of(
-    outcome: w.Outcome, state: PodState, pod: str, run: str | None, seconds: float, stopped: str = ""
-) -> RunResult:
+def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, stopped: str = "") -> RunResult:
     """The result that an outcome and the state's figures give."""
     counters, totals = state.history.counters, state.totals
     fields: dict[str, Any] = {
@@ -120,6 +124,7 @@ def result_of(
         "segment": state.start.segment,
         "run": run,
         "requests": counters.requests,
+        "compaction_requests": counters.worker_requests,
         "tool_calls": counters.tool_calls,
         "retries": counters.retries,
         "denials": counters.denied,
@@ -131,8 +136,12 @@ def result_of(
         "output_tokens": counters.output_tokens,
         "cost_usd": None if counters.unpriced else round(counters.cost_usd + counters.worker_cost_usd, 6),
         "session_cost_usd": None if totals.unpriced else round(totals.cost_usd, 6),
+        "prune_saved_usd": None if counters.unpriced else round(counters.prune_saved_usd, 6),
+        "compaction_saved_usd": (
+            None if counters.unpriced or counters.worker_unpriced else round(counters.compaction_saved_usd, 6)
+        ),
         "usage": whole_counts(totals.by),
-        "duration_s": round(seconds, 3),
+        "duration_s": round(state.driven.seconds(state.driven.newest), 3),
         "why_runtime_stopped": stopped,
     }
     match outcome:

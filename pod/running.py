@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.parts import Parts
 from pod.context.policy import FULLEST, GROWTH, Trigger
+from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
 from pod.instructions import Instructions, Note, collect
@@ -29,16 +30,18 @@ from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
 from pod.services import Services
 from pod.session import Session
+from pod.state import nothing_left
 from pod.supervision import Orders, Supervision
 from worker.budget import Budget
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
-from worker.items import ContextItem, OrderItem, UserItem
+from worker.items import ContextItem, UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
-from worker.records import ContextAdded, Input, Record, ToolsChanged, Warned, Withdrawn
+from worker.models.registry import guessed_window
+from worker.records import ContextAdded, Input, Record, ToolsChanged, Warned, WindowLearned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
@@ -73,12 +76,14 @@ class Running:
     orders: Orders = field(default_factory=Orders)
     resting: dict[str, float] = field(default_factory=dict[str, float])
     instructions: Instructions = field(default_factory=Instructions)
-    clock: Callable[[], float] = time.time
     retry: RetryPolicy | None = None
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
+    closed: bool = False
     _noted: tuple[Note, ...] = ()
+    _leash: anyio.CancelScope | None = None
+    _left: anyio.Event | None = None
     watch: inbox.Watch = field(init=False)
     worker: Worker = field(init=False)
     compactor: Compactor = field(init=False)
@@ -97,14 +102,14 @@ class Running:
         """Makes worker, interceptors and compactor for the active segment."""
         session, m = self.session, self.manifest
         state = session.state
-        system = session.folder.blob(state.start.blobs["system"])
+        system = session.folder.blob(state.blobs["system"])
         specs = tuple(t.spec for t in self.tools.values())
         self.services.follow(state)
         family = self.models[0].capabilities.family
         state.history.set_family(family)
         self.chain = setup.chain(
-            m, session, self.models, self.users, Supervision(self.orders, session), overhead_of(system, specs, family),
-            self.services.scope, headless=self.headless,
+            m, session, self.models, self.users, Supervision(self.orders, session, self.models),
+            overhead_of(system, specs, family), self.services.scope, headless=self.headless,
         )  # fmt: skip
         session.observe_with(self.chain)
         sender = Sender(
@@ -208,6 +213,7 @@ class Running:
 
     async def accept(self, text: str, *, inbox_id: str | None = None) -> str:
         """Stores a user message on arrival; durable when it returns. Returns its id. Raises `UsageProblem` for blank text."""
+        self.check_open()
         item = UserItem(text=said(text))
         self.session.put(Input(item=item, inbox=inbox_id))
         await self.session.sync()
@@ -271,50 +277,91 @@ class Running:
     async def drive(self, text: str | None, scope: anyio.CancelScope | None = None) -> RunResult:
         """One run (or, without text, the continuation of one) to its end on record.
 
-        Cancelled, the end is put on record (shielded, short) and the cancellation goes on; where it was `scope` that was cancelled, the
-        result is returned instead. Raises `UsageProblem` while another run is under way and for blank text, `PodError` of the store.
+        Cancelled, the end is put on record (shielded, short) and the cancellation goes on; where it was `scope` that was cancelled, or
+        the pod was closed, the result is returned instead. Raises `UsageProblem` while another run is under way, for blank text, and
+        where there is nothing to go on with; `PodError` of the store.
         """
-        self._single()
         mine = None if text is None else UserItem(text=said(text))
-        self.busy = True
-        try:
-            if mine is not None:
-                self.session.put(Input(item=mine))
-                await self.session.sync()
-            await self.prepare()
-            outcome = await self._stretch()
-        except anyio.get_cancelled_exc_class():
-            outcome = await self.conclude(
-                Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None
-            )
-            if scope is None or not scope.cancel_called:
+        with self._alone() as leash:
+            try:
+                await self._begin(mine)
+                outcome = await self._stretch()
+            except anyio.get_cancelled_exc_class():
+                outcome = await self.conclude(
+                    Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None
+                )
+                if not leash.cancel_called and (scope is None or not scope.cancel_called):
+                    raise
+                return self.result(outcome)
+            except PodError:
                 raise
-            return self.result(outcome)
-        except PodError:
-            raise
-        except Exception as error:
-            await self.conclude(Failed("internal", f"{type(error).__name__}: {error}"))
-            raise
-        finally:
-            self.busy = False
-        return self.result(await self.conclude(outcome))
+            except Exception as error:
+                await self.conclude(Failed("internal", f"{type(error).__name__}: {error}"))
+                raise
+            return self.result(await self.conclude(outcome))
 
-    def _single(self) -> None:
+    async def _begin(self, mine: UserItem | None) -> None:
+        if mine is not None:
+            self.session.put(Input(item=mine))
+            await self.session.sync()
+        else:
+            await self.check_unfinished()
+        await self.prepare()
+
+    async def check_unfinished(self) -> None:
+        """Raises `UsageProblem` where nothing is left to go on with."""
+        await self.drain()
+        if not self.session.state.unanswered:
+            left = nothing_left(self.session.state)
+            name = self.session.folder.name
+            raise UsageProblem(f"pod {name!r} has nothing to go on with: {left}. Give it a new message.")
+
+    @contextmanager
+    def _alone(self) -> Generator[anyio.CancelScope]:
+        """One run or compaction at a time. The scope is what `close` cancels. Raises `UsageProblem`."""
+        self.check_open()
         if self.busy:
             raise UsageProblem(
                 f"a run or compaction of pod {self.session.folder.name!r} is under way; send to it, or wait for its end"
             )
+        self.busy, self._left = True, anyio.Event()
+        try:
+            with anyio.CancelScope() as self._leash:
+                yield self._leash
+        finally:
+            self.busy = False
+            self._left.set()
+
+    def check_open(self) -> None:
+        """Raises `UsageProblem` where the pod is closed."""
+        if self.closed:
+            raise UsageProblem(f"pod {self.session.folder.name!r} is closed: enter it again (`async with pod`)")
+
+    async def close(self) -> None:
+        """Nothing new begins; a run or compaction under way in another task ends, its end on record. Shielded.
+
+        Its message is kept: whoever waits for it did not ask for the end, so the run goes on with it when the pod is open again.
+        """
+        self.closed = True
+        if self._leash is None or self._left is None or not self.busy:
+            return
+        self.sender_waits = False
+        self.stopped_by = self.stopped_by or "the pod was closed"
+        self._leash.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._left.wait()
 
     def result(self, outcome: Outcome) -> RunResult:
         """The outcome with the run's figures."""
         state = self.session.state
-        seconds = self.clock() - state.run_started if state.run_started else 0.0
-        return result_of(outcome, state, self.session.folder.name, state.last_run, seconds, self.stopped_by)
+        return result_of(outcome, state, self.session.folder.name, state.last_run, self.stopped_by)
 
     async def prepare(self) -> None:
         """Everything before the first request of a run or of its continuation."""
         session = self.session
         self.orders.stop, self.orders.after_segment = None, False
+        if session.state.run is not None:
+            session.put(e.RunContinued(run=session.state.run))
         await self.drain()
         await end_survivors(session, self.services)
         await close_open_calls(session, self.tools)
@@ -329,6 +376,7 @@ class Running:
                 interceptor.begin_run()
             await self._instructions_changed()
         self._schemas_changed()
+        self._windows_declared()
         self._window_unknown()
         if self.output is not None:
             self.output.ask(session)
@@ -337,7 +385,7 @@ class Running:
     async def _instructions_changed(self) -> None:
         """Instructions that changed since the segment's prompt was made enter as an item; the next segment's prompt has them."""
         session = self.session
-        standing = session.folder.blob(session.state.start.blobs["system"])
+        standing = session.folder.blob(session.state.blobs["system"])
         if self.instructions.text() in standing:
             return
         text = self.instructions.text() or "There are no instruction files any more; earlier ones no longer apply."
@@ -353,7 +401,17 @@ class Running:
 
         schemas = sha256(setup.schemas_text(self.tools))
         if session.state.schemas != schemas:
-            session.put(ToolsChanged(system=session.state.start.blobs["system"], tools=schemas))
+            session.put(ToolsChanged(system=session.state.blobs["system"], tools=schemas))
+
+    def _windows_declared(self) -> None:
+        """What refusals taught of a window is dropped where another one was declared since."""
+        for model in self.models:
+            known, window = self.session.state.history.windows.get(model.name), model.capabilities.window
+            if known is not None and known.outdated(window):
+                message = f"declared anew: {window:,} tokens in the place of {known.declared:,}; {known.limit:,} had been learned"
+                self.session.put(
+                    WindowLearned(model=model.name, window=window, source="declared", declared=window, message=message)
+                )
 
     def _window_unknown(self) -> None:
         """A warning, once a session, where the model's window is not known: every threshold then stands on a guess."""
@@ -361,10 +419,7 @@ class Running:
         model, budget = sender.model, sender.budget(sender.model)
         if budget.window_source != "fallback" or model.name in session.state.unknown_windows:
             return
-        message = (
-            f"the window of {model.name} is not known: {budget.window:,} tokens are assumed. Set [model] context_window "
-            "to what the model has"
-        )
+        message = guessed_window(model.name, budget.window)
         figures = {"model": model.name, "window": budget.window, "key": "model.context_window"}
         session.put(Warned(code="unknown_window", message=message, figures=figures))
 
@@ -393,12 +448,9 @@ class Running:
 
     async def compact_by_hand(self, focus: str | None = None) -> bool:
         """Compacts now, where no run is under way. Raises `UsageProblem` where one is."""
-        self._single()
-        self.busy = True
-        try:
+        with self._alone():
             return await self.compact("hand", focus)
-        finally:
-            self.busy = False
+        return False  # the pod was closed under it
 
     async def _stretch(self) -> Outcome:
         for _ in range(SEGMENTS_WITHOUT_END):
@@ -417,6 +469,7 @@ class Running:
             if outcome.reason != "compact":
                 if self.on_yield is None or not await _maybe(self.on_yield(outcome)):
                     return outcome
+                self.session.put(e.RunContinued(run=run))
                 continue
             ended = await self._compact_between_requests(outcome)
             if ended is not None:
@@ -439,13 +492,9 @@ class Running:
         if trigger == "agent":
             await self.compact("agent")
             return None
-        oversized, alone, room = self._oversized()
-        if oversized:
-            message = (
-                f"the newest input is too large: with what every request holds it has {alone:,} tokens, and a new segment may "
-                f"have {room:,}. It is not sent. Put it into a file, send it in parts, or raise the trigger or the window."
-            )
-            return Failed("over_budget", message, details={"tokens": alone, "available": room})
+        oversized = self._oversized()
+        if oversized is not None:
+            return oversized.failure()
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:
             return ended
@@ -466,10 +515,13 @@ class Running:
             if isinstance(outcome, Cancelled) and withdraw is not None and self._withdrawable(withdraw):
                 session.put(Withdrawn(ids=(withdraw,)))
                 outcome = Cancelled(withdrawn=(withdraw,))
-            rejected = self._oversized()[0] if isinstance(outcome, Failed) and outcome.kind in _TOO_LARGE else []
-            if isinstance(outcome, Failed) and rejected:
-                self._reject(rejected, outcome.message)
-                outcome = replace(outcome, details={**outcome.details, "rejected": rejected})
+            if (
+                isinstance(outcome, Failed)
+                and outcome.kind in TOO_LARGE
+                and (rejected := self._oversized()) is not None
+            ):
+                rejected.reject(session, outcome.message)
+                outcome = replace(outcome, details={**outcome.details, "rejected": list(rejected.ids)})
             if isinstance(outcome, Paused):
                 session.put(
                     e.YieldedEntry(
@@ -483,29 +535,10 @@ class Running:
             await session.sync()
         return outcome
 
-    def _oversized(self) -> tuple[list[str], int, int]:
-        """The items at the end of the view that no request can ever hold (inputs without a reply that fill by themselves
-        what a new segment may have; else none), the tokens of a request with nothing else, and the most it may have.
-        """
-        history, parts = self.session.state.history, self.compactor.parts
-        at = history.unanswered - 1
-        if at < 0 or not all(isinstance(item, UserItem | ContextItem | OrderItem) for item in history.view[at:]):
-            return [], 0, 0
-        overhead, factor = parts.sender.overhead(parts.sender.model), parts.factor()
-        alone = int((overhead + sum(history.tokens[at:])) * factor)
-        limits = self.compactor.limits()
+    def _oversized(self) -> Oversized | None:
+        parts, limits = self.compactor.parts, self.compactor.limits()
         room = int(limits.lowest * FULLEST) if self.manifest.policy in ACTING else limits.available
-        fault = overhead * factor < room < alone
-        return ([item.id for item in history.view[at:]] if fault else []), alone, room
-
-    def _reject(self, ids: Sequence[str], message: str) -> None:
-        """Takes inputs out of all later requests; the log keeps them, for display."""
-        view = self.session.state.history.view
-        reason = message.partition("\n")[0][:500]
-        for item in view[-len(ids) :]:
-            if isinstance(item, UserItem):
-                self.session.put(e.InputRejected(id=item.id, reason=reason))
-        self.session.put(Withdrawn(ids=tuple(ids)))
+        return oversized(self.session.state.history, parts.sender, parts.factor(), room)
 
     def _withdrawable(self, item: str) -> bool:
         history = self.session.state.history
@@ -513,16 +546,17 @@ class Running:
         return item in history.queue or (last is not None and last.id == item)
 
 
-def said(text: str) -> str:
-    """A user's message as it is stored. Raises `UsageProblem` where it is blank: no provider takes such a message."""
+def said(text: object) -> str:
+    """A user's message as it is stored. Raises `UsageProblem` where it is no text, or blank: no provider takes such a message."""
+    if not isinstance(text, str):
+        raise UsageProblem(
+            f"a message is text, not {type(text).__name__} ({repr(text)[:60]}); resume() goes on without a new message"
+        )
     text = clean(text)
     if not text.strip():
         raise UsageProblem("the message is empty: say what is to be done; resume() goes on without a new message")
     return text
 
-
-_TOO_LARGE = frozenset({"over_budget", "compact_thrash", "overflow"})
-"""Kinds of failures that an input may cause which is too large by itself."""
 
 _STATUS = {
     "Finished": "finished", "Failed": "failed", "LimitReached": "limit", "Cancelled": "cancelled", "Yielded": "yielded"

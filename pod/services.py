@@ -116,7 +116,7 @@ class Services:
             Processes: self.processes,
             SeenFiles: self._seen,
             ToolState: self._state,
-            SessionReader: SessionReader(session.folder),
+            SessionReader: SessionReader(session.folder, taken_back=lambda: session.state.taken_back),
             Pins: pins,
             Window: Window(lambda: session.state.replies, self.window_refused),
         }

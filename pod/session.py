@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pod.carry import Carry
-from pod.errors import PodExists, UsageProblem
+from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import Line, now, render
+from pod.log.making import making
 from pod.log.segment import Damage, SegmentWriter, entries
 from pod.state import PodState
 from worker.ids import uuid7
@@ -51,19 +52,12 @@ class Session:
         cls, home: Path, name: str, *, blobs: dict[str, str], manifest: str, family: Family = "unknown",
         durability: str = "fsync", files: Files | None = None, tag: str = "",
     ) -> Session:  # fmt: skip
-        """Makes a pod with a fresh session. Raises `PodExists`, `PodBusy`, `UsageProblem`, `OSError`.
+        """Makes a pod with a fresh session, or nothing. Raises what `pod.log.making` does, and `UsageProblem` for the name.
 
         `blobs` are texts by their use (system prompt, schemas, manifest, working folder); `tag` marks the runtime's orders.
         """
         folder = PodFolder(home, check_name(name), files or Files())
-        if folder.exists():
-            raise PodExists(
-                f"there is already a pod named {name!r}; resume it (pod resume {name}) or take another name (--name)"
-            )
-        folder.lock()
-        try:
-            if folder.exists():
-                raise PodExists(f"another process has just made a pod named {name!r}; resume it (pod resume {name})")
+        with making(folder):
             start = e.SegmentStarted(
                 session=uuid7(), segment=uuid7(), lineage=e.Lineage(), tag=tag or uuid7()[-12:],
                 blobs={use: folder.put_blob(text) for use, text in blobs.items()}, carry=Carry(manifest=manifest),
@@ -72,9 +66,6 @@ class Session:
             pointer = Pointer(name=name, session=start.session, segment=start.segment, created=now())
             folder.set_pointer(pointer)
             return cls._attach(folder, pointer, family, durability)
-        except BaseException:
-            folder.unlock()
-            raise
 
     @classmethod
     def open(

@@ -109,7 +109,8 @@ def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()
     acts = manifest.prune.enabled or manifest.policy in ACTING
     if acts and history_allowed(manifest) and not any(t.name == "session_history" for t in found):
         found.append(POD_TOOLS["session_history"]())
-    if manifest.compaction is not None and manifest.compaction.source != "overview":
+    asks = {"compact", "coarse"} & set(manifest.ladder)
+    if asks and manifest.compaction is not None and manifest.compaction.source != "overview":
         found.append(declared_write_summary())
     names = [t.name for t in found]
     for name in names:
@@ -223,7 +224,7 @@ def chain(
                 max_wall_seconds=m.limits.max_wall_seconds,
                 max_tool_calls=m.limits.max_tool_calls,
             ),
-            started=lambda: state.run_started,
+            driven=lambda now: state.driven.seconds(now),
             fallback_prices=[model.capabilities.price for model in models[1:]],
         ),
         guards=(
@@ -245,6 +246,7 @@ def chain(
             ),
             trigger=lowest,
             last_reply=lambda: state.last_reply_at,
+            runs=lambda: (state.runs, state.run_requests),
         ),
         trigger=CompactTrigger(
             CompactSettings(

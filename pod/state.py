@@ -9,7 +9,11 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from pod.carry import BreakerState, Carry, OpenRun, Totals
+from pod.context.facts import Checkpoint
+from pod.driven import Driven
 from pod.log import entries as e
+from pod.log.texts import follow
+from pod.savings import Cause, Savings
 from worker import records as w
 from worker.history import History
 from worker.items import AssistantItem, ContextItem, Item, OpaqueItem, ReasoningItem, ToolCallItem, UserItem
@@ -25,9 +29,12 @@ NEW_CONTEXT = "new_context"
 KNOWN_COMMANDS = 200
 """Ids of inbox commands that are remembered across segments."""
 
+TAKEN_BACK = 1_000
+"""Ids of inputs given back or rejected that are remembered."""
 
-CONTINUED: frozenset[e.LineageKind] = frozenset({"compacted_from", "rolled_over_from"})
-"""Segments that go on with the work of the one before; others begin anew somewhere."""
+
+STOPPED_SHORT = "stopped short"
+"""The last status where a segment begins inside a run that did not go along: its task is unfinished."""
 
 
 @dataclass
@@ -36,7 +43,8 @@ class PodState:
 
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
     means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
-    `window_asked` one that the agent asked for.
+    `window_asked` one that the agent asked for. `checkpoint` is the one that the segment began with, `attempt` the last one
+    that was made of it.
     """
 
     start: e.SegmentStarted
@@ -45,6 +53,7 @@ class PodState:
     last_run: str | None = None
     last_status: str = ""
     run_started: float = 0.0
+    driven: Driven = field(default_factory=Driven)
     instructions: dict[str, str] = field(default_factory=dict[str, str])
     totals: Totals = field(default_factory=Totals)
     breaker: BreakerState = field(default_factory=BreakerState)
@@ -61,6 +70,8 @@ class PodState:
     last_word: w.ReplyRecord | None = None
     ordered: e.Commanded | None = None
     window_asked: bool = False
+    checkpoint: Checkpoint | None = None
+    attempt: Checkpoint | None = None
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -77,8 +88,13 @@ class PodState:
     accepted: e.CompactionCompleted | None = None
     first_reported: int = 0
     schemas: str = ""
+    blobs: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
+    taken_back: dict[str, None] = field(default_factory=dict[str, None])
+    runs: int = 0
+    run_requests: int = 0
+    savings: Savings = field(default_factory=Savings)
 
     @classmethod
     def begin(cls, start: e.SegmentStarted, family: Family = "unknown") -> PodState:
@@ -108,13 +124,18 @@ class PodState:
             run_inputs=carry.run_inputs,
             omitted_words=carry.omitted_words,
             schemas=start.blobs.get("schemas", ""),
+            blobs=dict(start.blobs),
             unknown_windows=dict.fromkeys(carry.unknown_windows),
+            taken_back=dict.fromkeys(carry.taken_back),
+            checkpoint=carry.checkpoint,
+            runs=carry.runs,
+            run_requests=carry.run_requests,
         )
-        if start.lineage.kind_ in CONTINUED:
-            state.last_run, state.last_status = carry.last_run, carry.last_status
+        state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
             state.run, state.run_started = start.open_run.run, start.open_run.started
             state.last_run = state.run
+            state.driven, state.generation = _driven(start.open_run), start.open_run.generation
             state.instructions = dict(start.open_run.instructions)
             history.begin_run(start.open_run.counters)
         return state
@@ -141,6 +162,10 @@ class PodState:
             last_run=self.last_run,
             last_status=self.last_status,
             unknown_windows=tuple(self.unknown_windows),
+            taken_back=tuple(self.taken_back),
+            checkpoint=self.checkpoint,
+            runs=self.runs,
+            run_requests=self.run_requests,
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -150,6 +175,9 @@ class PodState:
         return OpenRun(
             run=self.run,
             started=self.run_started,
+            driven=self.driven.before,
+            since=self.driven.since,
+            generation=self.generation,
             counters=self.history.counters,
             guards=guards or {},
             instructions=dict(self.instructions),
@@ -173,6 +201,8 @@ class PodState:
     def apply(self, record: Record, at: str, seq: int) -> None:
         """Folds one record into everything but the history (which the ledger folds)."""
         self.last_seq = seq
+        follow(self.blobs, record)
+        self._time(record, seconds(at))
         match record:
             case w.ReplyRecord():
                 self._reply(record, at)
@@ -186,8 +216,15 @@ class PodState:
                 self.last_word = None
                 if self.fresh_run or not self.run_inputs:
                     self.run_inputs, self.fresh_run = record.ids, False
+            case w.Withdrawn():
+                self._took_back(*record.ids)
+            case e.InputRejected():
+                self._took_back(record.id)
             case w.Pruned():
                 self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
+                self.savings.pruned(seq, record)
+            case e.Measured():
+                self._saved(record.cause, self.savings.measured(record))
             case ApprovalAsked():
                 self.approvals[record.id] = record
                 self.asked[record.call_id] = record.id
@@ -202,12 +239,32 @@ class PodState:
             case e.YieldedEntry():
                 self.paused = record
             case e.RunEndedEntry():
+                self.runs, self.run_requests = self.runs + 1, self.run_requests + self.history.counters.requests
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
                 # A run whose input was given back, or can never be sent, leaves nothing to go on with.
                 details: dict[str, Any] = record.result.get("details") or {}
                 self.last_status = "" if record.result.get("withdrawn") or details.get("rejected") else record.status
             case _:
                 self._supervision(record)
+
+    def _time(self, record: Record, at: float) -> None:
+        """How long the run is driven. A compaction is a part of it; any other yield leaves it waiting."""
+        match record:
+            case e.RunStarted():
+                self.driven = Driven()
+                self.driven.begin(at)
+            case e.RunContinued():
+                self.driven.begin(at)
+            case e.RunEndedEntry():
+                self.driven.end(at)
+            case e.YieldedEntry() if record.reason != "compact":
+                self.driven.end(at)
+            case e.Lease() if self.generation and record.generation > self.generation:
+                self.driven.end()
+            case e.Lease() | e.Repaired():
+                pass
+            case _:
+                self.driven.follow(at)
 
     def _supervision(self, record: Record) -> None:
         match record:
@@ -217,6 +274,8 @@ class PodState:
                 self.compaction = record.compaction
             case e.CompactionRung():
                 self._rung(record)
+            case e.CheckpointMade():
+                self.attempt = record.checkpoint
             case e.CompactionFailed():
                 self.compaction, self.ordered, self.window_asked = None, None, False
                 if not record.mandatory:
@@ -225,6 +284,7 @@ class PodState:
                 self.totals = self.totals.model_copy(update={"compactions": self.totals.compactions + 1})
                 self.history.count(compactions=1)
                 self.made_by, self.accepted = record.rung, record
+                self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
                 self.compaction = None
             case e.Breaker():
@@ -236,6 +296,8 @@ class PodState:
                     self.pins.pop(record.item, None)
             case w.ToolsChanged():
                 self.schemas = record.tools
+            case e.TextsRestored():
+                self.manifest = record.blobs.get("manifest", self.manifest)
             case e.ManifestChanged():
                 # Another manifest may have mended what failed: the breaker lets one attempt through.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
@@ -262,6 +324,11 @@ class PodState:
         if record.inbox:
             self._known(record.inbox)
 
+    def _took_back(self, *ids: str) -> None:
+        self.taken_back |= dict.fromkeys(ids)
+        while len(self.taken_back) > TAKEN_BACK:
+            self.taken_back.pop(next(iter(self.taken_back)))
+
     def _known(self, label: str) -> None:
         self.inbox[label] = None
         while len(self.inbox) > 2 * KNOWN_COMMANDS:
@@ -285,6 +352,13 @@ class PodState:
             cost_usd=record.cost_usd or 0.0,
             unpriced=1 if record.cost_usd is None else 0,
         )
+        for cause, saved in self.savings.replied(record).items():
+            self._saved(cause, saved)
+
+    def _saved(self, cause: Cause, usd: float) -> None:
+        name = f"{cause}_saved_usd"
+        self.totals = self.totals.model_copy(update={name: getattr(self.totals, name) + usd})
+        self.history.count(**{name: usd})
 
     def _rung(self, record: e.CompactionRung) -> None:
         figures = record.figures
@@ -295,7 +369,9 @@ class PodState:
                 worker_requests=int(spent["requests"]),
                 worker_tokens=int(spent["prompt_tokens"] + spent["output_tokens"]),
                 worker_cost_usd=spent["cost_usd"],
+                worker_unpriced=int(spent["unpriced"]),
             )
+            self._saved("compaction", -spent["cost_usd"])
 
     def _spend(self, purpose: str, model: str, **figures: float) -> None:
         total = {
@@ -346,6 +422,11 @@ class PodState:
 _SPENT = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "unpriced")
 
 
+def _driven(run: OpenRun) -> Driven:
+    since = run.started if run.driven is None else run.since
+    return Driven(run.driven or 0.0, since, since or 0.0)
+
+
 def first_unanswered(items: Sequence[Item]) -> int:
     """The place, counted from 1, of the first input behind the last reply in a segment's starting items; 0 for none."""
     place = 0
@@ -372,8 +453,10 @@ _BEGAN = {
 
 def nothing_left(state: PodState) -> str:
     """Why there is nothing to go on with, as far as the active segment tells."""
+    if state.last_run == state.start.carry.last_run and (began := _BEGAN.get(state.start.lineage.kind_)):
+        return began
     if state.last_status == "finished":
         return "its last run finished"
     if state.last_run is not None:
         return "its last run gave its message back"
-    return _BEGAN.get(state.start.lineage.kind_, "it has had no run yet")
+    return "it has had no run yet"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,32 +14,99 @@ from pydantic import ValidationError
 from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log.folder import PodFolder
-from pod.log.segment import Damage, scan
+from pod.log.texts import NEEDED, USES, lost_texts, texts_of, way_out
 from pod.manifest import Manifest
+from pod.manifest.layers import Override
 from pod.session import Session, start_of
+from worker.records import ToolsChanged, Warned
+from worker.text import sha256
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a session goes on with, as far as it can be read. `problems` says by use what is wrong with the rest."""
+
+    name: str
+    manifest: Manifest | None
+    cwd: str | None
+    problems: Mapping[str, str]
+    lost: tuple[str, ...] = ()
+
+    @property
+    def lost_words(self) -> str:
+        """What is lost of all that the session can't go on without, in words."""
+        return ", ".join(USES[use] for use in self.lost if use in NEEDED)
+
+    def require(self, *uses: str) -> None:
+        """Raises one `UsageProblem` that says what of this is lost, and the way out."""
+        wanting = [use for use in uses if use in self.problems]
+        if wanting:
+            said = "; ".join(self.problems[use] for use in wanting)
+            raise UsageProblem(
+                f"pod {self.name!r} can't go on by itself: {said}; {way_out(self.name, wanting)} goes on"
+            )
+
+
+def kept(folder: PodFolder) -> Kept:
+    """The manifest in force in the active segment, and the working folder. Blocks.
+
+    Raises `PodNotFound`, `LogDamaged`, `UsageProblem` where the log does not begin as one.
+    """
+    start_of(folder)
+    blobs = texts_of(folder, folder.pointer().segment)
+    problems: dict[str, str] = {}
+    texts: dict[str, str] = {}
+    for use in ("manifest", "cwd"):
+        label = blobs.get(use, "")
+        if folder.holds(label):
+            texts[use] = folder.blob(label)
+        else:
+            problems[use] = f"its {USES[use]} is lost ({folder.path / 'blobs' / label} is missing or altered)"
+    manifest = None
+    try:
+        manifest = Manifest.model_validate_json(texts["manifest"], strict=False) if "manifest" in texts else None
+    except ValidationError as error:
+        problems["manifest"] = f"its manifest does not read any more ({error.error_count()} problems)"
+    return Kept(folder.name, manifest, texts.get("cwd"), problems, lost_texts(folder, blobs))
 
 
 def stored_manifest(folder: PodFolder) -> tuple[Manifest, str]:
     """The manifest in force in the active segment, and the working folder. Blocks.
 
-    Raises `PodNotFound`, `UsageProblem` where they can't be read.
+    Raises `PodNotFound`, `LogDamaged`, `UsageProblem` where they can't be read.
     """
-    start = start_of(folder)
-    label = start.blobs["manifest"]
-    for found in scan(folder.segment_path(folder.pointer().segment)):
-        if isinstance(found, Damage) or found.kind != "manifest":
-            continue
-        record = e.record_of(found)
-        if isinstance(record, e.ManifestChanged) and (folder.path / "blobs" / record.digest).is_file():
-            label = record.digest
-    try:
-        manifest = Manifest.model_validate_json(folder.blob(label), strict=False)
-    except ValidationError as error:
-        raise UsageProblem(
-            f"the manifest that pod {folder.name!r} was started with does not read any more "
-            f"({error.error_count()} problems); go on with `pod resume {folder.name} --manifest FILE`"
-        ) from error
-    return manifest, folder.blob(start.blobs["cwd"])
+    found = kept(folder)
+    found.require("manifest", "cwd")
+    assert found.manifest is not None and found.cwd is not None  # else it was raised
+    return found.manifest, found.cwd
+
+
+def restore(session: Session, texts: Callable[[], Mapping[str, str]]) -> tuple[str, ...]:
+    """Puts texts in the place of those in force that are lost, on record and durable; the uses of those. Blocks.
+
+    `texts` makes them as for a new segment. Other schemas than those that were lost are a change of the tools, and
+    not put in their place.
+    """
+    lost = lost_texts(session.folder, session.state.blobs)
+    if not lost:
+        return ()
+    made = texts()
+    before = {use: session.state.blobs[use] for use in lost}
+    now = {use: session.folder.put_blob(made[use]) for use in lost if use in made and _fits(use, made[use], before)}
+    now = {use: label for use, label in now.items() if label != before[use]}
+    if now:
+        session.put(e.TextsRestored(blobs=now, lost={use: before[use] for use in now}))
+        if "system" in now:
+            session.put(ToolsChanged(system=now["system"], tools=session.state.schemas))
+        said = ", ".join(USES[use] for use in now)
+        message = f"lost, and made anew as for a new segment: {said}"
+        session.put(Warned(code="texts_restored", message=message, figures={"lost": dict(before)}))
+        session.writer.sync_now()
+    return tuple(now)
+
+
+def _fits(use: str, text: str, lost: Mapping[str, str]) -> bool:
+    return use != "schemas" or sha256(text) == lost[use]
 
 
 def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
@@ -53,9 +122,10 @@ def record_change(session: Session, manifest: Manifest, what: tuple[str, ...]) -
     session.put(e.ManifestChanged(digest=session.folder.put_blob(text), changes=what))
 
 
-def with_overrides(manifest: Manifest, overrides: Iterable[str], cwd: Path) -> Manifest:
-    """A stored manifest with `section.key=value` laid over it. Raises `ManifestError`."""
+def with_overrides(manifest: Manifest, overrides: Iterable[Override], cwd: Path) -> Manifest:
+    """A stored manifest with `section.key=value` laid over it; paths start from `cwd`. Raises `ManifestError`."""
     from pod.manifest.errors import ManifestError
+    from pod.manifest.expand import resolve_layer
     from pod.manifest.layers import set_layer
     from pod.manifest.merge import merge
     from pod.manifest.source import Layer
@@ -65,6 +135,7 @@ def with_overrides(manifest: Manifest, overrides: Iterable[str], cwd: Path) -> M
     if not given:
         return manifest
     layer, problems = set_layer(given, cwd)
+    problems += resolve_layer(layer, cwd=cwd, manifest_dir=cwd, env=os.environ)
     if problems:
         raise ManifestError(problems)
     base = Layer("manifest", None, cwd, manifest.model_dump(mode="json", exclude_none=True))

@@ -25,11 +25,12 @@ from pod.contents import CONTENTS, POINTER, Contents, Part, allowed
 from pod.errors import LogDamaged, NotSettled, UsageProblem
 from pod.importing import Imported, import_pod
 from pod.log import entries as e
-from pod.log.files import Files, open_file
+from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.segment import entries, hash_range
+from pod.log.texts import NEEDED, USES, follow, lost_texts, way_out
 from pod.reading import Chain, End, Segment, SessionReader, named_artifacts
-from worker.ids import uuid7
+from pod.target import Target
 from worker.records import Record, ToolsChanged
 
 __all__ = ["Exported", "Imported", "export_pod", "import_pod"]
@@ -54,30 +55,28 @@ def export_pod(home: Path, name: str, target: Path | BinaryIO) -> Exported:
     """Writes a pod into one file, or into a binary stream. Blocks; needs no lock, and the pod may run meanwhile.
 
     The pointer is read first, then whole entries only: the file holds the pod as it stood at one moment. A file is
-    written beside its final name, mode 0600, and replaces what stood there in one step; a stream that breaks leaves an
-    incomplete export, which no import takes. Raises `PodNotFound`, `UsageProblem` where a text of the active segment is
-    missing or altered, `LogDamaged`, `NewerFormat`, `NotSettled` where the pod changes too fast, `OSError`.
+    written beside its final name, mode 0600, and replaces what stood there in one step, behind a link too; a FIFO or a
+    device is written through. A stream that breaks leaves an incomplete export, which no import takes. Raises
+    `PodNotFound`, `UsageProblem` where the target can't be written or a text of the active segment is missing or
+    altered, `LogDamaged`, `NewerFormat`, `NotSettled` where the pod changes too fast, `OSError`.
     """
     folder = PodFolder(home, check_name(name))
+    file = Target(target, 0o600) if isinstance(target, Path) else None
     gathered = _settled(folder)
-    if not isinstance(target, Path):
+    if file is not None:
+        _write_file(folder, gathered, file)
+    elif not isinstance(target, Path):
         _write(folder, gathered, target)
-        return gathered.told()
-    files = Files()
-    path = Path(os.path.abspath(target))  # noqa: PTH100  (a link is replaced, not followed)
-    temporary = path.with_name(f".{path.name[:200]}.{uuid7()}.tmp")
-    fd = files.open_append(temporary, create=True)
-    try:
-        with os.fdopen(fd, "wb") as stream:
-            _write(folder, gathered, stream)
-            stream.flush()
-            files.sync(fd)
-        files.rename(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    files.sync_folder(path.parent)
     return gathered.told()
+
+
+def _write_file(folder: PodFolder, gathered: _Gathered, target: Target) -> None:
+    try:
+        with os.fdopen(target.open(), "wb", closefd=False) as stream:
+            _write(folder, gathered, stream)
+        target.keep()
+    finally:
+        target.close()
 
 
 @dataclass
@@ -97,26 +96,27 @@ class _Gathered:
 
 @dataclass
 class _Wanted:
-    """What the logs refer to: blobs (True where the session can't go on without), artifacts, compactions."""
+    """What the logs refer to: blobs (those `in_force` by use are the active segment's), artifacts, compactions."""
 
-    blobs: dict[str, bool] = field(default_factory=dict[str, bool])
+    blobs: dict[str, None] = field(default_factory=dict[str, None])
+    in_force: dict[str, str] = field(default_factory=dict[str, str])
     artifacts: set[str] = field(default_factory=set[str])
     compactions: set[str] = field(default_factory=set[str])
 
     def add(self, record: Record | None, *, active: bool) -> None:
+        if active:
+            follow(self.in_force, record)
         match record:
             case e.SegmentStarted():
-                for label in record.blobs.values():
-                    self.blobs[label] = active or self.blobs.get(label, False)
-                self.blobs.setdefault(record.carry.manifest, False)
+                self.blobs |= dict.fromkeys((*record.blobs.values(), record.carry.manifest))
+            case e.TextsRestored():
+                self.blobs |= dict.fromkeys(record.blobs.values())
             case e.ManifestChanged():
-                self.blobs.setdefault(record.digest, False)
+                self.blobs |= dict.fromkeys((record.digest,))
             case ToolsChanged():
-                for label in (record.system, record.tools):
-                    self.blobs.setdefault(label, False)
+                self.blobs |= dict.fromkeys((record.system, record.tools))
             case e.RunStarted():
-                for label in record.instructions.values():
-                    self.blobs.setdefault(label, False)
+                self.blobs |= dict.fromkeys(record.instructions.values())
             case e.CompactionStarted():
                 self.compactions.add(record.compaction)
             case _:
@@ -166,11 +166,16 @@ def _gather(folder: PodFolder, pointer: Pointer, chain: Chain) -> _Gathered:
             continue
         if size:
             add(name, path, size)
-    for label, needed in wanted.blobs.items():
+    lost = lost_texts(folder, {use: label for use, label in wanted.in_force.items() if use in NEEDED})
+    if lost:
+        said = " and its ".join(USES[use] for use in lost)
+        raise UsageProblem(
+            f"pod {folder.name!r} has lost its {said}, and can't go on without; {way_out(folder.name, lost)} makes that "
+            "anew, then export it again"
+        )
+    for label in wanted.blobs:
         path = folder.path / "blobs" / label
-        if needed:
-            folder.blob(label)
-        elif not allowed(f"blobs/{label}") or not path.is_file() or hash_range(path, 0, path.stat().st_size) != label:
+        if not allowed(f"blobs/{label}") or not folder.holds(label):
             continue
         add(f"blobs/{label}", path, path.stat().st_size)
     for name in sorted(wanted.artifacts):

@@ -117,7 +117,8 @@ class ContextOverflow(ModelError):
 
 
 class TooLargeForTier(ContextOverflow):
-    """The input is larger than the rate tier allows in a minute: only a smaller request helps."""
+    """The input is larger than the rate tier allows in a minute: only a smaller request helps, as with an overflow. The
+    model's window is another thing: this says nothing of it."""
 
     kind = "too_large_for_tier"
 

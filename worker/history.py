@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from worker import records as r
+from worker.budget import LearnedWindow
 from worker.calibration import ESTIMATE_BARRED, LEARN_FROM, Calibration
 from worker.estimate import Provenance, estimate_item
 from worker.items import (
@@ -45,7 +46,7 @@ class Parts(NamedTuple):
 
 class Counters(BaseModel):
     """Figures of one run, through yields and restarts. `prompt_tokens` sums what the provider reported as input,
-    `empty_replies` counts those in a row."""
+    `empty_replies` counts those in a row. What was saved is below 0 where it was lost."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -69,6 +70,9 @@ class Counters(BaseModel):
     worker_cost_usd: float = 0.0
     worker_requests: int = 0
     worker_tokens: int = 0
+    worker_unpriced: int = 0
+    prune_saved_usd: float = 0.0
+    compaction_saved_usd: float = 0.0
 
 
 @dataclass(slots=True)
@@ -106,7 +110,7 @@ class History:
     counters: Counters = field(default_factory=Counters)
     baseline: Baseline | None = None
     calibration: Calibration = field(default_factory=Calibration)
-    windows: dict[str, int] = field(default_factory=dict[str, int])
+    windows: dict[str, LearnedWindow] = field(default_factory=dict[str, LearnedWindow])
     newest_batch: int = 0
     unanswered: int = 0
 
@@ -233,6 +237,7 @@ class History:
             self.unanswered = 0
         # Some servers report zeros where they count nothing.
         if usage.input_tokens:
+            self._accepted(record.model, usage.input_tokens)
             reasoning = sum(
                 n for n, i in zip(self.tokens[covers:], shown, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
             )
@@ -309,10 +314,24 @@ class History:
     def _retry(self, record: r.Retry) -> None:
         self.count(retries=1)
 
+    def _accepted(self, model: str, tokens: int) -> None:
+        known = self.windows.get(model, LearnedWindow())
+        if tokens > known.accepted:
+            self.windows[model] = known.model_copy(update={"accepted": tokens})
+
     def _window(self, record: r.WindowLearned) -> None:
-        self.windows[record.model] = record.window
+        accepted = self.windows.get(record.model, LearnedWindow()).accepted
+        if record.source == "declared":
+            self.windows[record.model] = LearnedWindow(accepted=accepted)
+            return
+        self.windows[record.model] = LearnedWindow(
+            accepted=accepted, limit=record.window, declared=record.declared, told=record.message
+        )
         if record.counted is not None:
             self._correct(record.model, record.parts, record.counted)
+        self.count(overflows=1, overflows_since_reply=1)
+
+    def _size(self, record: r.SizeRefused) -> None:
         self.count(overflows=1, overflows_since_reply=1)
 
     def _tools_changed(self, record: r.ToolsChanged) -> None:
@@ -433,6 +452,7 @@ _HANDLERS: dict[type, Any] = {
     r.ToolResult: History._tool_result,  # pyright: ignore[reportPrivateUsage]
     r.Retry: History._retry,  # pyright: ignore[reportPrivateUsage]
     r.WindowLearned: History._window,  # pyright: ignore[reportPrivateUsage]
+    r.SizeRefused: History._size,  # pyright: ignore[reportPrivateUsage]
     r.TokensCounted: History._counted,  # pyright: ignore[reportPrivateUsage]
     r.Warned: History._warned,  # pyright: ignore[reportPrivateUsage]
     r.ToolsChanged: History._tools_changed,  # pyright: ignore[reportPrivateUsage]

@@ -77,6 +77,12 @@ class Occupancy(BaseModel):
         """Whether a request of this size may be sent: at most the ceiling, with its margin."""
         return self.upper <= ceiling
 
+    def without(self, tokens: int) -> Occupancy:
+        """The number after an edit that takes so many tokens out of what a report or a count covers."""
+        adjusted = self.provenance in ("usage", "provider count")
+        changes = {"tokens": max(self.tokens - tokens, 0), "known": max(self.known - tokens, 0)}
+        return self.model_copy(update={**changes, "provenance": "usage-adjusted" if adjusted else self.provenance})
+
     def near(self, threshold: int) -> bool:
         """Whether a better count could turn a decision at this threshold."""
         if self.barred:

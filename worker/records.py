@@ -62,7 +62,11 @@ class Edited(Record):
 
 
 class Pruned(Record):
-    """Old tool results lose their content in the view (the log keeps it). Figures are estimated tokens."""
+    """Old tool results lose their content in the view (the log keeps it). Figures are estimated tokens.
+
+    `cold` says that the prefix cache was lost anyway. `requests` is how many were expected from the next one on,
+    `expected_usd` what the next one was expected to cost more for it (below 0: less); None without prices.
+    """
 
     kind = "pruned"
     items: tuple[Item, ...]
@@ -73,6 +77,9 @@ class Pruned(Record):
     min_savings: int = 0
     reason: str = ""
     first_changed: int = 0
+    cold: bool = False
+    requests: float | None = None
+    expected_usd: float | None = None
 
 
 class ReplyRecord(Record):
@@ -138,18 +145,31 @@ class ModelSwitched(Record):
 
 
 class WindowLearned(Record):
-    """A refusal taught the real window. `source` is `stated` (the refusal named it) or `guessed` (90 % of what was refused).
-
-    `counted` are the input's tokens as the refusal names them, `parts` what of them was known and the raw estimate of the rest.
-    """
+    """A refusal taught the real window. `source` is `stated` (the refusal named it), `guessed` (90 % of what was refused), or
+    `declared`: the window was declared anew, and what was learned before is dropped. `declared` is the window that the model
+    was taken to have, `message` the provider's words. `counted` are the input's tokens as the refusal names them, `parts` what
+    of them was known and the raw estimate of the rest."""
 
     kind = "window_learned"
     model: str
     window: int
-    source: Literal["stated", "guessed"]
+    source: Literal["stated", "guessed", "declared"]
     requested: int | None = None
+    declared: int = 0
+    message: str = ""
     counted: int | None = None
     parts: tuple[int, int] = (0, 0)
+
+
+class SizeRefused(Record):
+    """A request was refused for its size in words that say nothing of the window: the rate tier lets none of this size
+    through, or the limit that they name lies below what the model has accepted, or below what every request holds."""
+
+    kind = "size_refused"
+    model: str
+    limit: int | None = None
+    requested: int | None = None
+    message: str = ""
 
 
 class TokensCounted(Record):

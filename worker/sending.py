@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 import anyio
 
 from worker.budget import DEFAULT_BUFFER, Budget, budget_of
 from worker.counting import count_tokens
-from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken
+from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import estimate_item, estimate_spec, estimate_text
 from worker.history import SHRUNK, History, Parts, pending_tokens
 from worker.ledger import Ledger
 from worker.models.base import Emit, Model, Reply, Request, ToolSpec
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
-from worker.records import ModelSwitched, Retry, TokensCounted, Warned, WindowLearned
+from worker.records import ModelSwitched, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
 from worker.retry import RetryPolicy
 
 GUESSED_SHARE = 0.9
@@ -28,6 +28,14 @@ LEAST_GUESS = 0.25
 """The share of the known window that a guess leaves at least: after a small request it is the estimate or the reading of
 the error that is wrong, and a tiny window would never let anything be sent again."""
 
+LEAST_WINDOW = 1_024
+"""Tokens below which no stated limit is taken for a window."""
+
+LEAST_GUESSED = 4_096
+"""Tokens below which no window is guessed."""
+
+KEPT_WORDS = 300
+"""Characters of the provider's message that are kept with what it taught."""
 
 EMPTY_STREAM = "empty_stream"
 """The code of an answer without any event. It may mean an overflow, but first it is taken for a broken stream."""
@@ -235,9 +243,10 @@ class Sender:
         order = self._order()
         for model in order:
             if not self.fits(model):
+                budget = self.budget(model)
                 message = (
                     f"the request is estimated at {self.occupancy(model)}, above the ceiling of {self.limit(model):,} "
-                    f"for {model.name}"
+                    f"for {model.name} (a window of {budget.window:,}, {budget.origin})"
                 )
                 if last is not None:
                     self._switch(self.model, model, message, skipped=True)
@@ -313,17 +322,35 @@ class Sender:
         self.ledger.put(ModelSwitched(from_model=old.name, to_model=new.name, reason=reason[:500], skipped=skipped))
 
     def _learn(self, model: Model, error: ContextOverflow) -> None:
-        size = self.occupancy(model).tokens
-        known = self.history.windows.get(model.name, model.capabilities.window)
-        counted: dict[str, Any] = {"requested": error.requested, "counted": self._input(model, error)}
-        counted["parts"] = self.parts(model) if counted["counted"] is not None else (0, 0)
+        taught, said = self._taught(model, error), error.message[:KEPT_WORDS]
+        if taught is None:
+            refused = SizeRefused(model=model.name, limit=error.limit, requested=error.requested, message=said)
+            self.ledger.put(refused)
+            return
+        (window, source), counted = taught, self._input(model, error)
+        self.ledger.put(
+            WindowLearned(
+                model=model.name, window=window, source=source, requested=error.requested,
+                declared=model.capabilities.window, message=said, counted=counted,
+                parts=self.parts(model) if counted is not None else (0, 0),
+            )
+        )  # fmt: skip
+
+    def _taught(self, model: Model, error: ContextOverflow) -> tuple[int, Literal["stated", "guessed"]] | None:
+        """The window that a refusal teaches. None where it is about a rate tier, or names a limit that can't be the window:
+        the model has accepted more, or every request holds more."""
+        occupancy, window = self.occupancy(model), self.budget(model).window
+        known = self.history.windows.get(model.name)
+        accepted = 0 if known is None else known.accepted
+        if isinstance(error, TooLargeForTier):
+            return None
+        if error.limit is not None and error.limit < max(accepted, occupancy.overhead, LEAST_WINDOW):
+            return None
         # What the provider states outranks an earlier guess, also where it is larger.
-        if error.limit is not None and 0 < error.limit <= model.capabilities.window:
-            learned = WindowLearned(model=model.name, window=error.limit, source="stated", **counted)
-        else:
-            guess = max(int(min(size, known) * GUESSED_SHARE), int(known * LEAST_GUESS), 1)
-            learned = WindowLearned(model=model.name, window=guess, source="guessed", **counted)
-        self.ledger.put(learned)
+        if error.limit is not None and error.limit <= model.capabilities.window:
+            return error.limit, "stated"
+        shares = int(min(occupancy.tokens, window) * GUESSED_SHARE), int(window * LEAST_GUESS)
+        return min(max(*shares, accepted, 2 * occupancy.overhead, LEAST_GUESSED), window), "guessed"
 
     def _input(self, model: Model, error: ContextOverflow) -> int | None:
         """The input's tokens as a refusal names them, None where it does not contradict the estimate.

@@ -17,6 +17,7 @@ from worker.items import ToolOutput
 from worker.models.base import ToolSpec
 
 Effect: TypeAlias = Literal["read", "write", "process", "network"]
+Preview: TypeAlias = Callable[[Mapping[str, Any], bytes], bytes]
 T = TypeVar("T")
 
 MAX_OUTPUT = 65_536
@@ -53,7 +54,9 @@ class Tool:
     """A tool. Make one with `@tool`.
 
     `effect` decides what permission it needs and whether it may run beside others; `idempotent` lets a resume run an open call
-    again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes.
+    again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes. `preview` gives what the
+    file that `resource` names will hold, from the checked arguments and what it holds now (empty where there is none); it
+    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Tool:
     timeout: float | None = None
     resource: str | None = None
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    preview: Preview | None = None
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -120,6 +124,7 @@ def tool(
     max_output: int = MAX_OUTPUT,
     timeout: float | None = None,
     resource: str | None = None,
+    preview: Preview | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -133,6 +138,7 @@ def tool(
     max_output: int = MAX_OUTPUT,
     timeout: float | None = None,
     resource: str | None = None,
+    preview: Preview | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Makes a `Tool` of a typed function, sync (run in a thread) or async.
 
@@ -143,7 +149,7 @@ def tool(
     if function is None:
         return partial(
             _build, name=name, description=description, effect=effect, idempotent=idempotent, prunable=prunable,
-            max_output=max_output, timeout=timeout, resource=resource,
+            max_output=max_output, timeout=timeout, resource=resource, preview=preview,
         )  # fmt: skip
     return _build(function)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from interceptors.approvals import ApprovalScope
+from interceptors.approvals import ApprovalScope, reach_of, settled_by
 from pod.cli.failing import note
 from pod.cli.text import count, one_line, told
 from pod.errors import PodBusy, UsageProblem
@@ -54,7 +55,7 @@ def _answer(args: argparse.Namespace, *, approved: bool) -> int:
         raise UsageProblem(_list(args.name, asked, "approve" if approved else "deny"))
     elsewhere = _put(folder, answers, asked) if answers else False
     left = [label for label in asked if label not in {answer.id for answer in answers}]
-    _tell(args, answers, left, elsewhere=elsewhere)
+    _tell(args, asked, answers, left, elsewhere=elsewhere)
     if elsewhere:
         return 0
     if left:
@@ -102,12 +103,10 @@ def _lines(asked: Mapping[str, Any]) -> str:
 
 def _with_settled(answers: list[Answer], asked: Mapping[str, Any]) -> list[Answer]:
     """With a yes to all like it, also the questions that this settles."""
-    from pod.cli.asking import like
-
     found = {answer.id: answer for answer in answers}
     for answer in answers:
         if answer.approved and (answer.scope or asked[answer.id].scope) == "run":
-            for other in like(asked[answer.id], asked.values()):
+            for other in settled_by(asked[answer.id], asked.values()):
                 found.setdefault(other.id, Answer(other.id, True, "once"))
     return list(found.values())
 
@@ -123,7 +122,7 @@ def _on_terminal(args: argparse.Namespace) -> bool:
 
 def _choose(asked: Mapping[str, Any]) -> list[Answer]:
     """Puts the questions one by one; what was answered before the end of input."""
-    from pod.cli.asking import PROMPT, choice_of, like, show_question, tell_settled
+    from pod.cli.asking import choice_of, prompt_of, show_question, tell_allowed, tell_settled
 
     answers: dict[str, Answer] = {}
     for label, question in asked.items():
@@ -132,7 +131,7 @@ def _choose(asked: Mapping[str, Any]) -> list[Answer]:
         show_question(question)
         choice = None
         while choice is None:
-            print(PROMPT, end="", file=sys.stderr, flush=True)
+            print(prompt_of(question), end="", file=sys.stderr, flush=True)
             line = sys.stdin.readline()
             if not line:
                 note("")
@@ -142,7 +141,10 @@ def _choose(asked: Mapping[str, Any]) -> list[Answer]:
             answers[label] = Answer(label, False)
             continue
         answers[label] = Answer(label, True, choice)
-        settled = [other for other in like(question, asked.values()) if choice == "run" and other.id not in answers]
+        tell_allowed(question, choice)
+        settled = [
+            other for other in settled_by(question, asked.values()) if choice == "run" and other.id not in answers
+        ]
         answers.update((other.id, Answer(other.id, True, "once")) for other in settled)
         tell_settled(len(settled))
     return list(answers.values())
@@ -175,11 +177,16 @@ def _put(folder: PodFolder, answers: list[Answer], asked: Mapping[str, Any]) -> 
     return False
 
 
-def _tell(args: argparse.Namespace, answers: list[Answer], left: list[str], *, elsewhere: bool) -> None:
+def _tell(
+    args: argparse.Namespace, asked: Mapping[str, Any], answers: list[Answer], left: list[str], *, elsewhere: bool
+) -> None:
+    yes, no = [a for a in answers if a.approved], [a for a in answers if not a.approved]
     number = {
-        word: sum(answer.approved is yes for answer in answers) for word, yes in (("approved", True), ("denied", False))
+        word: f"{len(found)} {word}" if len(answers) > 1 else word
+        for word, found in (("approved", yes), ("denied", no))
     }
-    parts = [f"{n} {word}" if len(answers) > 1 else word for word, n in number.items() if n]
+    parts = [f"{number['approved']}: {_reach(yes, asked)}"] if yes else []
+    parts += [number["denied"]] if no else []
     done = ", ".join(parts) or "nothing answered"
     if elsewhere:
         note(f"pod {args.name}: {done}; the process that runs the pod takes it up")
@@ -187,6 +194,15 @@ def _tell(args: argparse.Namespace, answers: list[Answer], left: list[str], *, e
         note(f"pod {args.name}: {done}; still open: {', '.join(left)}")
     else:
         note(f"pod {args.name}: {done}" + ("" if args.resume else f"; `pod resume {args.name}` goes on"))
+
+
+def _reach(answers: list[Answer], asked: Mapping[str, Any]) -> str:
+    """What the answers allow, each kind once: what a yes for the run settles is a part of it."""
+    wide = [a.id for a in answers if (a.scope or asked[a.id].scope) == "run"]
+    settled = {other.id for label in wide for other in settled_by(asked[label], asked.values())}
+    words = Counter(reach_of(asked[a.id].scope, a.scope) for a in answers if a.id in wide or a.id not in settled)
+    alone = words.get("this call", 0)
+    return " and ".join(f"these {alone} calls" if word == "this call" and alone > 1 else word for word in words)
 
 
 def _who() -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import termios
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import anyio
 
+from interceptors.approvals import ApprovalScope, reach_of, settled_by
 from pod.cli.failing import note
 from pod.cli.signals import Stopping
 from pod.cli.text import clean, one_line
@@ -19,7 +19,8 @@ from pod.pod import Pod
 Choice: TypeAlias = Literal["once", "run", "no"]
 """What a human says to a question: this call, all like it in this run, or no."""
 
-PROMPT = "Allow it? [y]es, [a]ll like it in this run, [n]o, [?]: "
+LIKE_IT: dict[ApprovalScope, str] = {"run": "all writes of this run", "once": "all calls like it in this run"}
+"""What `a` allows, by the question's scope."""
 
 _CHOICES: dict[str, Choice] = {
     "y": "once",
@@ -58,8 +59,9 @@ async def ask(pod: Pod, stopping: Stopping) -> bool:
             elif choice == "no":
                 await pod.deny(asked.id, by="terminal")
             else:
-                settled = like(asked, pod.approvals) if choice == "run" else []
+                settled = settled_by(asked, pod.approvals) if choice == "run" else []
                 await pod.approve(asked.id, scope=choice, by="terminal")
+                tell_allowed(asked, choice)
                 await _settle(pod, settled)
         return True
     finally:
@@ -74,15 +76,14 @@ async def _settle(pod: Pod, settled: list[Any]) -> None:
     tell_settled(len(settled))
 
 
-def like(asked: Any, others: Iterable[Any]) -> list[Any]:
-    """The other open questions that a yes to all like this one settles: writes in scope where it was about one of those
-    (they are asked for the run), else calls of the same tool with the same arguments.
-    """
-    rest = [other for other in others if other.id != asked.id]
-    if asked.scope == "run":
-        return [other for other in rest if other.scope == "run"]
-    key = (asked.tool, asked.arguments_sha256)
-    return [other for other in rest if (other.tool, other.arguments_sha256) == key]
+def prompt_of(asked: Any) -> str:
+    """The question itself, with what each answer allows."""
+    return f"Allow it? [y]es, this call; [a]: {LIKE_IT[asked.scope]}; [n]o; [?]: "
+
+
+def tell_allowed(asked: Any, choice: ApprovalScope) -> None:
+    """Says what a yes has allowed."""
+    note(f"  approved: {reach_of(asked.scope, choice)}")
 
 
 def tell_settled(number: int) -> None:
@@ -127,7 +128,7 @@ async def _answer(pod: Pod, asked: Any, ended: anyio.Event) -> Choice | Literal[
     with suppress(termios.error):
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # keys pressed before the question are no answer to it
     while True:
-        print(PROMPT, end="", file=sys.stderr, flush=True)
+        print(prompt_of(asked), end="", file=sys.stderr, flush=True)
         line = await _line(pod, asked.id, ended)
         if line is None:
             note("")

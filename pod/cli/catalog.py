@@ -11,17 +11,6 @@ from pod.cli.text import table
 if TYPE_CHECKING:
     from worker.models.base import Capabilities
 
-NAMES = (
-    "anthropic:claude-opus-5-5", "anthropic:claude-sonnet-5-5", "anthropic:claude-haiku-5-5", "anthropic:claude-opus-5",
-    "anthropic:claude-sonnet-5", "anthropic:claude-opus-4-8", "anthropic:claude-sonnet-4-6",
-    "anthropic:claude-haiku-4-5",
-    "openai:gpt-6.1-sol", "openai:gpt-6.1-terra", "openai:gpt-6-astra", "openai:gpt-6-sol", "openai:gpt-6-luna",
-    "openai:gpt-5.6-sol", "openai:gpt-5.6-terra", "openai:gpt-5.6-luna", "openai:gpt-5.5", "openai:gpt-5.4",
-    "openai:gpt-5.4-mini", "openai:gpt-5.2", "openai:gpt-5", "openai:gpt-5-mini", "openai:gpt-4.1", "openai:gpt-4o",
-    "openai:o3", "openai:o4-mini", "offline:surveyor", "offline:summarizer",
-)  # fmt: skip
-"""Models that are listed; any other name of a provider works as well."""
-
 
 def models(args: argparse.Namespace) -> int:
     """Providers, and models whose windows and prices are known; or those that a manifest may ask."""
@@ -59,11 +48,11 @@ def _cells(row: dict[str, Any], notes: dict[str, str]) -> tuple[str, ...]:
 
 def _listed() -> list[dict[str, Any]]:
     from worker.models.base import ModelSettings
-    from worker.models.registry import create_model
+    from worker.models.registry import KNOWN, create_model
     from worker.models.table import capabilities
 
     rows: list[dict[str, Any]] = []
-    for name in NAMES:
+    for name in KNOWN:
         provider, _, model = name.partition(":")
         # Those of the table are looked up there, so that no provider's package is loaded for a list.
         known = create_model(name).capabilities if provider == "offline" else None
@@ -113,17 +102,20 @@ def _row(role: str, name: str, known: Capabilities) -> dict[str, Any]:
 
 def tools(args: argparse.Namespace) -> int:
     """The built-in tools."""
+    from pod.manifest import ToolsSection
     from pod.tools import POD_TOOLS
     from worker.builtin.registry import BUILTIN, builtin_tool
 
+    on: tuple[str, ...] = ToolsSection.model_fields["enable"].default
     found = [*(builtin_tool(name) for name in BUILTIN), *(make() for make in POD_TOOLS.values())]
     if args.json:
         show_json([
-            {"name": t.name, "effect": t.effect, "idempotent": t.idempotent, "prunable": t.prunable,
+            {"name": t.name, "effect": t.effect, "default": t.name in on, "idempotent": t.idempotent, "prunable": t.prunable,
              "timeout": t.timeout, "max_output": t.max_output, "description": t.description, "parameters": t.parameters}
             for t in found
         ])  # fmt: skip
         return 0
     show(table([(t.name, t.effect, t.description.split("\n\n")[0]) for t in found], ("NAME", "EFFECT", "WHAT IT DOES")))
-    show("Each is off unless [tools] enable lists it.")
+    show(f"On by default: {', '.join(on)}. Where [tools] enable is set, exactly those that it lists are on; the runtime adds "
+         "jobs beside shell, and session_history where it shortens the context.")  # fmt: skip
     return 0

@@ -9,7 +9,7 @@ import anyio
 
 from pod.cli.failing import note
 from pod.cli.output import show
-from pod.cli.text import table
+from pod.cli.text import count, table
 from pod.errors import UsageProblem
 from pod.log.folder import default_home
 from pod.operations import Changed, collect, remove
@@ -26,7 +26,7 @@ def fork(args: argparse.Namespace) -> int:
     """A new pod from a point of another."""
     done = fork_pod(default_home(), args.name, args.new, args.at)
     _tell(done, f"forked from {args.name}")
-    note(f'pod {args.new}: give it a message: pod resume {args.new} "..."')
+    _tell_next(done)
     return 0
 
 
@@ -34,6 +34,8 @@ def rewind(args: argparse.Namespace) -> int:
     """Back to an earlier point."""
     done = anyio.run(rewind_pod, default_home(), args.name, args.to, backend="trio")
     _tell(done, "rewound")
+    note(f"pod {done.name}: the files in its working folder stay as they are")
+    _tell_next(done)
     return 0
 
 
@@ -52,6 +54,13 @@ def _tell(done: Changed, how: str) -> None:
     _tell_left(done)
 
 
+def _tell_next(done: Changed) -> None:
+    if done.unfinished:
+        note(f"pod {done.name}: its task is unfinished there: `pod resume {done.name}` goes on with it")
+    else:
+        note(f'pod {done.name}: give it a message: pod resume {done.name} "..."')
+
+
 def _tell_left(done: Changed) -> None:
     if done.left_behind:
         note(f"pod {done.name}: left behind: {', '.join(done.left_behind)}")
@@ -59,8 +68,10 @@ def _tell_left(done: Changed) -> None:
 
 def rm(args: argparse.Namespace) -> int:
     """Removes a pod for good."""
-    freed = remove(default_home(), args.name)
-    note(f"pod {args.name}: removed, {size(freed)}")
+    home = default_home()
+    had = remove(home, args.name)
+    what = f"{count(had.segments, 'segment')}, {count(had.files, 'file')}, {size(had.size)}"
+    note(f"pod {args.name}: removed for good from {home}: {what}")
     return 0
 
 
@@ -76,9 +87,7 @@ def gc(args: argparse.Namespace) -> int:
         rows = [(p.name, words if p.removed else "stays", p.reason, size(p.size) if p.removed else "") for p in found]
         show(table(rows, ("NAME", "", "WHY", "SIZE")))
     total = size(sum(pod.size for pod in gone))
-    note(
-        f"{len(gone)} of {len(found)} pods {'removed' if args.force else 'would be removed (--force does it)'}, {total}"
-    )
+    note(f"{len(gone)} of {len(found)} {'removed' if args.force else 'would be removed (--force does it)'}, {total}")
     return 0
 
 

@@ -6,6 +6,7 @@ Loads nothing but what one command needs.
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -46,6 +47,34 @@ class Command(NamedTuple):
         return cast("Action", getattr(importlib.import_module(f"pod.cli.{module}"), name))
 
 
+def _seconds(text: str) -> float:
+    """A span of time, zero or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise _no_number("a finite number of seconds, zero or more", text)
+    return value
+
+
+def _entry(text: str) -> int:
+    """The number of an entry, zero for the place before the first."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = -1
+    if value < 0:
+        raise _no_number("the number of an entry, zero or more", text)
+    return value
+
+
+def _no_number(wanted: str, text: str) -> Exception:
+    from argparse import ArgumentTypeError
+
+    return ArgumentTypeError(f"should be {wanted}, not {text[:40]!r}")
+
+
 def _pod(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the pod's name; `pod ls` lists them")
 
@@ -62,10 +91,23 @@ def _output(parser: ArgumentParser) -> _ArgumentGroup:
         help="text: the final text. json: the whole result. stream-json: each event as a line, the result last",
     )  # fmt: skip
     group.add_argument("--json", action="store_true", help="the same as --output-format json")
-    group.add_argument("-o", "--output", metavar="FILE", help="write there what else goes to standard output")
+    group.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write there what else goes to standard output; "
+        "an existing file is replaced once there is something to write",
+    )
     group.add_argument("-q", "--quiet", action="store_true", help="no progress on standard error")
     group.add_argument("-v", "--verbose", action="store_true", help="more progress on standard error")
     return group
+
+
+def _schema(parser: ArgumentParser) -> None:
+    _output(parser).add_argument(
+        "--output-schema", metavar="FILE",
+        help="a JSON Schema that the answer must meet; the JSON value is the output",
+    )  # fmt: skip
 
 
 def _limits(parser: ArgumentParser, title: str, lasts: str) -> None:
@@ -76,7 +118,9 @@ def _limits(parser: ArgumentParser, title: str, lasts: str) -> None:
     )
     group.add_argument("--max-requests", type=int, metavar="N", help=f"requests to the model in one run; {lasts}")
     group.add_argument("--max-cost", type=float, metavar="USD", help=f"US dollars of one run; {lasts}")
-    group.add_argument("--timeout", type=float, metavar="SECONDS", help=f"wall time of one run; {lasts}")
+    group.add_argument(
+        "--timeout", type=float, metavar="SECONDS", help=f"time of one run, without what it waits for a human; {lasts}"
+    )
     group.add_argument(
         "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated"
     )
@@ -98,13 +142,11 @@ def _run(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--ephemeral", action="store_true", help="keep nothing: the pod is gone at the end")
     _limits(
-        parser, "instead of what the manifest says, and kept with the pod",
-        "kept with the pod; `pod resume` takes another one once",
+        parser, "instead of what the manifest says; kept with the pod until it is\ngiven a manifest again (`pod run`, "
+        "`pod resume --manifest`)",
+        "kept with the pod until it is given a manifest again; `pod resume` takes another one once",
     )  # fmt: skip
-    _output(parser).add_argument(
-        "--output-schema", metavar="FILE",
-        help="a JSON Schema that the answer must meet; the JSON value is the output",
-    )  # fmt: skip
+    _schema(parser)
     _backend(parser)
 
 
@@ -119,14 +161,14 @@ def _resume(parser: ArgumentParser) -> None:
         parser, "instead of what the pod's manifest says",
         "this time only (with --manifest for good)",
     )  # fmt: skip
-    _output(parser)
+    _schema(parser)
     _backend(parser)
 
 
 def _send(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("text", metavar="TEXT", help="the message; `-` reads it from standard input")
-    parser.add_argument("--id", metavar="KEY", help="an idempotency key: the same one is taken once")
+    parser.add_argument("--id", metavar="KEY", help="an idempotency key: a message is stored once under it")
 
 
 def _answer(parser: ArgumentParser) -> None:
@@ -172,6 +214,17 @@ def _look(parser: ArgumentParser) -> None:
     _json(parser)
 
 
+def _inspect(parser: ArgumentParser) -> None:
+    _pod(parser)
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--html", metavar="FILE",
+        help="write one page of HTML with the figures as charts, which asks for nothing from anywhere; an existing file "
+        "is replaced, `-` is standard output",
+    )  # fmt: skip
+    group.add_argument("--json", action="store_true", help="print JSON")
+
+
 _ITEM = "one entry's items whole, as they were made: an entry's number, an item's id, or that of a call"
 
 
@@ -187,27 +240,27 @@ def _log(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("--item", metavar="ID", help=_ITEM)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until interrupted")
-    parser.add_argument("--after", type=int, default=0, metavar="SEQ", help="only what came after this entry")
+    parser.add_argument("--after", type=_entry, default=0, metavar="SEQ", help="only what came after this entry")
     _json(parser)
 
 
 def _stop(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)"
+        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)"
     )
 
 
 def _fork(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("new", metavar="NEW", help="the new pod's name")
-    parser.add_argument("--at", type=int, metavar="SEQ", help="the entry to fork behind (default: the last)")
+    parser.add_argument("--at", type=_entry, metavar="SEQ", help="the entry to fork behind (default: the last)")
 
 
 def _rewind(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument(
-        "--to", type=int, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers"
+        "--to", type=_entry, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers"
     )
 
 
@@ -275,7 +328,7 @@ def _manifest(parser: ArgumentParser) -> None:
 
 def _doctor(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="one pod (default: all)")
-    parser.add_argument("--repair", action="store_true", help="put damage aside and leave a valid state")
+    parser.add_argument("--repair", action="store_true", help="put damage aside, make a lost pod.json anew")
     _json(parser)
 
 
@@ -285,12 +338,18 @@ _ALL = (
     Command("resume", "go on with a pod, with or without a new message", "run:resume", "pod resume fix-flaky", _resume),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
-    Command("ls", "list pods", "listing:ls", "pod ls --json", _ls),
+    Command("ls", "list pods", "listing:ls", "pod ls --json", _ls,
+            "list pods: how each stands, when it was last active, its requests and cost (those of compactions "
+            "included). docs/cli.md says what each status means (Status words)"),
     Command("show", "one pod: state, figures, what waits", "showing:show", "pod show fix-flaky", _show),
-    Command("context", "what fills a pod's context, and its limits", "showing:context", "pod context fix-flaky", _look),
+    Command("context", "what fills a pod's context, and its limits", "contexts:context",
+            "pod context fix-flaky", _look,
+            "what fills a pod's context: window, ceiling and triggers with their origin, the parts and their tokens, the "
+            "summary and where it comes from, and what would go next, and why"),
     Command("compact", "compact a pod's context now", "compacting:compact",
             'pod compact fix-flaky --focus "the failing tests"', _compact),
-    Command("inspect", "the session as a timeline with figures", "inspecting:inspect", "pod inspect fix-flaky", _look),
+    Command("inspect", "the session as a timeline with figures", "inspecting:inspect",
+            "pod inspect fix-flaky --html fix-flaky.html", _inspect),
     Command("log", "the events of a session", "logs:log", "pod log fix-flaky -f", _log),
     Command("stop", "end a pod's run; it can be resumed", "sending:stop", "pod stop fix-flaky", _stop),
     Command("interrupt", "end a pod's run at its next request", "sending:interrupt", "pod interrupt fix-flaky", _pod),
@@ -298,16 +357,25 @@ _ALL = (
     Command("deny", "answer a question with no", "answering:deny",
             'pod deny fix-flaky --message "use the copy" --resume', _deny),
     Command("fork", "a new pod from a point of another", "changing:fork",
-            "pod fork fix-flaky other-way --at 120", _fork),
+            "pod fork fix-flaky other-way --at 120", _fork,
+            "a new pod from a point of another, where no call is open and no input waits for its reply; another entry "
+            "is rounded down. Inside a run, `pod resume` goes on with its task from there. Both pods have the same "
+            "working folder, and its files stay as they are"),
     Command("rewind", "take a pod back to an earlier point", "changing:rewind",
-            "pod rewind fix-flaky --to 120", _rewind),
+            "pod rewind fix-flaky --to 120", _rewind,
+            "take a pod back to an earlier point of its session, where no call is open and no input waits for its "
+            "reply; another entry is rounded down. Inside a run, `pod resume` goes on with its task from there. The "
+            "files in the working folder stay as they are: what the agent wrote since is not undone"),
     Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear",
             "pod clear fix-flaky", _pod),
-    Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod),
+    Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod,
+            "remove a pod for good, at once: its logs, artifacts and texts, not the files of its working folder. While "
+            "a process writes to it, it is refused"),
     Command("gc", "remove finished pods that nothing was done with for long", "changing:gc",
             "pod gc --older-than 30d --force", _gc,
             "remove pods whose last run finished and that nothing was done with for long. What waits, is queued, "
-            "stopped short, failed, was cancelled or came to a limit stays (see --all-ended)"),
+            "answered, stopped short, failed, was cancelled or came to a limit stays (see --all-ended). Folders that "
+            "killed imports left (.import-*.tmp) go as well"),
     Command("manifest", "make, check and show manifests", "manifests:manifest",
             "pod manifest check coder.toml", _manifest),
     Command("export", "write a pod into one portable file", "transferring:export",

@@ -39,7 +39,10 @@ def compact(args: argparse.Namespace) -> int:
 def _dry(folder: PodFolder, *, as_json: bool) -> int:
     from pod.outlook import outlook
 
-    plan = outlook(folder).plan()
+    view = outlook(folder)
+    plan = view.plan()
+    accepted = view.acceptance(plan)
+    checkpoint = view.checkpoint
     value: dict[str, Any] = {
         "possible": plan.possible,
         "reason": plan.reason,
@@ -54,6 +57,9 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         "retained_items": plan.retained_items,
         "retained_tokens": plan.retained_tokens,
         "expected": plan.expected,
+        "least": view.least(plan),
+        "accepted": accepted,
+        "checkpoint": checkpoint,
     }
     if as_json:
         show_json(value)
@@ -67,11 +73,24 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         ("would keep", f"{plan.retained_items} items, {plan.retained_tokens:,} tokens"),
         (
             "expected after",
-            f"at most {plan.expected:,} tokens; must lie under {plan.limits.target:,} and a tenth below now",
+            f"{view.least(plan):,} to {plan.expected:,} tokens, by the length of the summary; must lie under "
+            f"{plan.limits.target:,} and a tenth below now",
         ),
+        ("accepted", _ACCEPTED[accepted]),
     ]
+    if checkpoint is not None:
+        from pod.cli.contexts import checkpoint_line
+
+        rows.insert(1, ("checkpoint", checkpoint_line(checkpoint)))
     show(figures(rows) if plan.possible else f"not possible: {plan.reason}\n{figures(rows[:1])}")
     return 0
+
+
+_ACCEPTED = {
+    "yes": "yes, by these figures",
+    "maybe": "maybe: only where the summary is short enough",
+    "no": "no: what must stay is too much, however short the summary is",
+}
 
 
 async def _compact(folder: PodFolder, focus: str | None, output: Output) -> int:

@@ -58,8 +58,12 @@ def _repaired(done: Repair, *, as_json: bool) -> None:
     for part in done.quarantined:
         kept = f"; kept as {part.kept_as}" if part.kept_as else ""
         show(f"put aside: {part.length} bytes at byte {part.offset} of {part.segment}, {part.numbers} entries{kept}")
+    for path in done.kept_aside:
+        show(f"put aside: {path}")
+    if done.pointed_to:
+        show(f"pod.json written anew: {done.pointed_to} is the active segment")
     for path in done.removed:
         show(f"removed: {path}")
-    if not done.quarantined and not done.removed:
+    if not (done.quarantined or done.removed or done.kept_aside or done.pointed_to):
         show("nothing to repair")
     show(_text(done.after))

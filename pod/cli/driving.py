@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ import anyio.to_thread
 
 from pod.cli.asking import ask
 from pod.cli.failing import complain, expected, note, unwrapped
-from pod.cli.output import Output
+from pod.cli.output import Output, OutputFailed
 from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
-from pod.cli.text import safe_json
+from pod.cli.text import safe_json, way_out
 from pod.errors import PodBusy, UsageProblem
-from pod.events import Event, Result
+from pod.events import Event, Init, Result
 from pod.manifest import Loaded, Manifest
 from pod.pod import Pod, RunHandle
 from pod.result import EXIT, RunResult, failed_result
@@ -86,8 +87,8 @@ class _Driving:
     def __init__(self, pod: Pod, job: Drive, output: Output, progress: Progress, stopping: Stopping) -> None:
         self.pod, self.job, self.output, self.progress, self.stopping = pod, job, output, progress, stopping
         self.pulse = Pulse()
+        self.init: Init | None = None
         self.late = False
-        self._ends = anyio.current_time() + (job.timeout or 0.0)
 
     async def run(self) -> int:
         session = self.pod.running.session
@@ -95,8 +96,8 @@ class _Driving:
         if self.job.changed:
             record_change(session, self.pod.manifest, self.job.changed)
             await session.sync()
-        self.progress.begin(self.pod.init_event(), fresh=not self.job.exists)
-        await self._emit(self.pod.init_event())
+        self.init = self.pod.init_event()
+        self.progress.begin(self.init, fresh=not self.job.exists)
         try:
             result = await self._to_the_end()
         except BrokenPipeError:
@@ -134,6 +135,7 @@ class _Driving:
                 await run.interrupt("now")
 
             self.stopping.end = end
+            await self._emit_init()
             group.start_soon(self.pulse.beat, self._show)
             if self.job.timeout is not None:
                 group.start_soon(self._end_late, run, self.job.timeout)
@@ -147,7 +149,9 @@ class _Driving:
 
     async def _end_late(self, run: RunHandle, timeout: float) -> None:
         """The limit on wall time is looked at between requests; one that hangs is ended here."""
-        await anyio.sleep(max(self._ends - anyio.current_time(), 0) + LATE)
+        state = self.pod.state
+        spent = state.driven.seconds(time.time()) if state.run is not None else 0.0
+        await anyio.sleep(max(timeout - spent, 0) + LATE)
         self.late = True
         self.pod.running.sender_waits = False  # a limit takes no message back: the run goes on with it
         self.pod.running.stopped_by = f"--timeout {timeout:g}"
@@ -179,15 +183,27 @@ class _Driving:
         self.progress.event(event)
         await self._emit(event)
 
+    async def _emit_init(self) -> None:
+        """The stream's first event, once; behind the start of the run, which is on record where it can't be written."""
+        init, self.init = self.init, None
+        if init is not None:
+            await self._emit(init)
+
     async def _emit(self, event: Event) -> None:
-        if self.output.format == "stream-json":
+        if self.output.format != "stream-json":
+            return
+        try:
             await anyio.to_thread.run_sync(self.output.json, event.model_dump_json(), abandon_on_cancel=True)
+        except (OutputFailed, BrokenPipeError):
+            self.pod.running.sender_waits = False  # the message is not given back: `pod resume` goes on with it
+            raise
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     async def _tell(self, result: RunResult, *, raised: bool = False) -> int:
         if self.job.ephemeral:
             result = result.model_copy(update={"resumable": False})
+        await self._emit_init()
         self.progress.close()
         form = self.output.format
         seq = self.pod.state.last_seq
@@ -227,7 +243,9 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
         case "paused":
             note(f"pod {result.pod}: waiting for a human: {summary(result)}")
             for asked in pod.approvals:
-                _way_out(result.pod, asked)
+                _show_open(result.pod, asked)
+            if len(pod.approvals) > 1:
+                note(f"  all of them: {way_out(result.pod, '--all')}")
         case "limit":
             note(f"pod {result.pod}: a limit ended the run: {result.error}; {summary(result)}.{again}")
         case "cancelled":
@@ -241,13 +259,13 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
                 note(f"pod {result.pod}: failed: {summary(result)}.{again}")
 
 
-def _way_out(name: str, asked: Any) -> None:
+def _show_open(name: str, asked: Any) -> None:
     from pod.cli.text import clean, one_line, told
 
     note(f"  {one_line(told(asked.tool, asked.summary), 300)}")
     for line in clean(asked.diff or "").splitlines()[:40]:
         note(f"    {line}")
-    note(f"    pod approve {name} {asked.id} --resume     or: pod deny {name} {asked.id} --resume")
+    note(f"    {way_out(name, asked.id)}")
 
 
 def _take_signals(lock: Path, owner: dict[str, Any]) -> None:

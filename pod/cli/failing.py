@@ -16,8 +16,9 @@ from typing import cast
 from pod.cli.text import clean
 
 _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
-                        errno.EISDIR, errno.ENAMETOOLONG})  # fmt: skip
-"""Errors of files that need no traceback: the path and the reason say it all."""
+                        errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST,
+                        errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # fmt: skip
+"""Errors of the system that need no traceback: the path and the reason say it all."""
 
 
 def unwrapped(error: BaseException) -> BaseException:
@@ -42,12 +43,30 @@ def report(error: BaseException) -> int:
     if code is not None:
         complain(str(error))
         return code
-    if isinstance(error, OSError) and error.filename is not None and error.errno in _EXPLAINED:
-        complain(f"{error.filename}: {error.strerror}")
+    if isinstance(error, FileNotFoundError) and error.filename is None and _folder_is_gone():
+        complain("the current folder is gone; go to one that exists, or give whole paths (-C names the working folder)")
+        return 2
+    if isinstance(error, OSError) and error.errno in _EXPLAINED:
+        complain(_explained(error))
         return 1
     where = _keep_traceback(error)
-    complain(f"unexpected {type(error).__name__}: {error}{f'; the traceback is in {where}' if where else ''}")
+    what = _explained(error) if isinstance(error, OSError) else f"unexpected {type(error).__name__}: {error}"
+    complain(f"{what}{f'; the traceback is in {where}' if where else ''}")
     return 1
+
+
+def _folder_is_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _explained(error: OSError) -> str:
+    """The file, where one is known, and the system's reason."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 def expected(error: BaseException) -> int | None:

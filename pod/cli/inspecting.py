@@ -1,17 +1,30 @@
-"""`pod inspect`: the whole session as a timeline with figures."""
+"""`pod inspect`: the whole session as a timeline with figures, as text or as a page."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, field
-from typing import Any
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
-from pod.cli.logs import events
-from pod.cli.output import show, show_json
-from pod.cli.progress import why_ended, worker_figures
+from interceptors.redact import secrets_in
+from pod.cli.failing import note
+from pod.cli.listing import status_of
+from pod.cli.output import show, show_bytes, show_json
+from pod.cli.progress import Lines, why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
-from pod.events import Event
+from pod.errors import UsageProblem
+from pod.events import Event, event_of
+from pod.log.folder import PodFolder
+from pod.log.segment import Damage
+from pod.page import Page, masker_of
+from pod.peek import glance
+from pod.reading import SessionReader
+from pod.retrace import Entry, Stored, entries_of
+from pod.timeline import Step, Timeline
+from worker.ids import uuid7
+from worker.text import size
 
 PRUNES = {
     "min_savings": "it saves enough to pay ([prune] min_savings)",
@@ -25,145 +38,131 @@ PRUNES = {
 """Reasons of a prune, in words."""
 
 
-@dataclass
-class Stretch:
-    """One segment's figures. Tokens are those of the largest request."""
-
-    segment: str
-    lineage: str
-    first: int
-    at: str
-    requests: int = 0
-    tools: int = 0
-    errors: int = 0
-    prunes: int = 0
-    saved: int = 0
-    prompt: int = 0
-    cached: int = 0
-    output: int = 0
-    largest: int = 0
-    cost: float | None = 0.0
-    began_by: str = ""
-
-
-@dataclass
-class Timeline:
-    """What happened, in order: steps as rows, segments as sums."""
-
-    steps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    segments: list[Stretch] = field(default_factory=list[Stretch])
-    request: int = 0
-
-    @property
-    def now(self) -> Stretch:
-        """The segment that the last event belongs to."""
-        if not self.segments:
-            self.segments.append(Stretch("?", "?", 0, ""))
-        return self.segments[-1]
-
-    def add(self, event: Event) -> None:
-        """Follows an event."""
-        what: dict[str, Any] | None = None
-        now = self.now if self.segments or event.type != "segment.started" else None
-        match event.type:
-            case "segment.started":
-                self.segments.append(Stretch(event.segment, event.lineage, event.seq, event.at))
-                what = {"segment": event.segment, "lineage": event.lineage, "items": event.items}
-            case "input.received":
-                what = {"text": event.text}
-            case "run.started":
-                self.request = 0
-                what = {"run": event.run}
-            case "run.ended":
-                what = {"run": event.run, "status": event.status, "error_kind": event.error_kind, "error": event.error}
-            case "run.yielded":
-                what = {"reason": event.reason}
-            case "request.completed":
-                what = self._request(event, now or self.now)
-            case "tool.completed":
-                here = now or self.now
-                here.tools += 1
-                here.errors += event.status != "ok"
-                what = {"tool": event.name, "status": event.status, "summary": event.summary, "seconds": event.seconds}
-            case "context.pruned":
-                here = now or self.now
-                here.prunes += 1
-                here.saved += event.tokens_saved
-                what = {
-                    "results": event.results,
-                    "saved": event.tokens_saved,
-                    "before": event.tokens_before,
-                    "reason": event.reason,
-                }
-            case "compaction.started":
-                what = {"trigger": event.trigger, "tokens": event.tokens, "items": event.items}
-            case "compaction.rung":
-                what = {"rung": event.rung, "state": event.state, "reason": event.reason, "figures": event.figures}
-            case "compaction.completed":
-                self.now.began_by = event.rung
-                what = {
-                    "rung": event.rung,
-                    "trigger": event.trigger,
-                    "before": event.before,
-                    "after": event.after,
-                    "notes": list(event.notes),
-                }
-            case "compaction.failed":
-                what = {"reason": event.reason, "mandatory": event.mandatory}
-            case "segment.verified":
-                what = {"reported": event.reported, "estimated": event.estimated, "accepted": event.accepted}
-            case "retry":
-                what = {"error": event.error, "attempt": event.attempt, "wait": event.wait}
-            case "warning":
-                what = {"code": event.code, "message": event.message}
-            case "approval.asked":
-                what = {"tool": event.tool, "summary": event.summary, "id": event.id}
-            case "approval.answered":
-                what = {"approved": event.approved, "by": event.by}
-            case "permission.denied":
-                what = {"tool": event.tool, "reason": event.reason}
-            case "model.switched" | "context.window_learned" | "process.orphan_killed" | "log.repaired":
-                what = event.model_dump(exclude={"seq", "at", "type"})
-            case _:
-                return
-        self.steps.append({"seq": event.seq, "at": event.at, "type": event.type, **what})
-
-    def _request(self, event: Any, here: Stretch) -> dict[str, Any]:
-        tokens = event.input_tokens if event.input_tokens is not None else event.estimate
-        here.requests += 1
-        self.request += 1
-        here.prompt += tokens
-        here.cached += event.cached_tokens
-        here.output += event.output_tokens
-        here.largest = max(here.largest, tokens)
-        if event.cost_usd is None or here.cost is None:
-            here.cost = None
-        else:
-            here.cost += event.cost_usd
-        return {
-            "request": self.request, "input": tokens, "estimate": event.estimate, "cached": event.cached_tokens,
-            "output": event.output_tokens, "calls": [call.name for call in event.calls], "text": event.text,
-            "cost_usd": event.cost_usd, "seconds": event.seconds, "attempts": event.attempts, "stop": event.stop,
-        }  # fmt: skip
+ASKED = frozenset({"approval.asked", "approval.answered", "permission.denied"})
+"""Events about questions and denials."""
 
 
 def inspect(args: argparse.Namespace) -> int:
-    """Prints the timeline."""
-    timeline = Timeline()
-    for _, event in events(folder_of(args.name)):
-        if event is not None:
-            timeline.add(event)
+    """Prints the timeline, or writes it as a page."""
+    folder = folder_of(args.name)
+    if args.html is not None:
+        return _page(folder, args.html)
+    timeline = Timeline(Stored(folder))
+    lines = Lines(verbose=True, width=200)
+    steps: list[Step] = []
+    asked: dict[int, str] = {}
+    for line, record in _entries(folder):
+        event = event_of(line, record)
+        if event is not None and _is_about_a_question(event):
+            asked[line.seq] = lines.of(event) or ""
+        if (step := timeline.add(line, record)) is not None:
+            steps.append(step)
     if args.json:
-        show_json({"pod": args.name, "segments": [vars(s) for s in timeline.segments], "timeline": timeline.steps})
+        show_json({"pod": args.name, "segments": [vars(s) for s in timeline.segments], "timeline": steps})
         return 0
-    for step in timeline.steps:
-        show(f"{step['seq']:>6}  {step['at'][:19]}Z  {_line(step)}")
+    for step in steps:
+        text = asked[step["seq"]] if step["seq"] in asked else _line(step)
+        if text:
+            show(f"{step['seq']:>6}  {step['at'][:19]}Z  {text}")
     show("")
     show(_sums(timeline))
     return 0
 
 
-def _line(step: dict[str, Any]) -> str:
+def _entries(folder: PodFolder) -> Iterator[Entry]:
+    """The session's entries; damage is passed over and said."""
+
+    def damaged(segment: str, damage: Damage) -> None:
+        where = f"{folder.segment_path(segment)}:{damage.number} (byte {damage.offset})"
+        note(f"pod: warning: {where}: {damage.reason}; passed over")
+
+    return entries_of(folder, damaged, lambda seq, reason: note(f"pod: warning: entry {seq}: {reason}"))
+
+
+# -- the page -------------------------------------------------------------------------------------------------
+
+
+def _is_about_a_question(event: Event) -> bool:
+    return event.type in ASKED or (event.type == "tool.completed" and event.status == "denied")
+
+
+def _page(folder: PodFolder, target: str) -> int:
+    """Writes the timeline as one page of HTML."""
+    timeline = Timeline(Stored(folder))
+    page = Page(_words, masker_of(secrets_in(os.environ)))
+    for line, record in _entries(folder):
+        step = timeline.add(line, record)
+        if step is not None:
+            page.add(step, line, record)
+    end = _ENDS.get(SessionReader(folder).chain().end, "")
+    text = page.html(folder.name, _facts(folder, timeline), timeline.segments, end)
+    if target == "-":
+        show_bytes(text.encode())
+        return 0
+    path = Path(target)
+    try:
+        _put(path, text.encode())
+    except OSError as error:
+        raise UsageProblem(f"--html: {path} can't be written: {error.strerror or error}") from error
+    requests = count(timeline.requests, "request")
+    note(f"pod {folder.name}: {path}: {requests}, {size(len(text.encode()))}; open it in a browser")
+    return 0
+
+
+def _put(path: Path, data: bytes) -> None:
+    """A page holds a session: only its owner reads it. A file is replaced in one step, anything else is written to."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    new = path.with_name(f".{path.name[:200]}.{uuid7()}.tmp")
+    try:
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def _facts(folder: PodFolder, timeline: Timeline) -> dict[str, str]:
+    look = glance(folder)
+    segments = timeline.segments
+    prompt, cached = sum(s.prompt for s in segments), sum(s.cached for s in segments)
+    prunes, saved = sum(s.prunes for s in segments), sum(s.saved for s in segments)
+    unknown = f" and {count(timeline.unpriced, 'request')} without a known price" if timeline.unpriced else ""
+    return {
+        "status": status_of(look),
+        "model": look.model or "-",
+        "created": look.created[:19].replace("T", " "),
+        "folder": look.cwd,
+        "segments": f"{len(segments):,}",
+        "requests": f"{timeline.requests:,}",
+        "input": f"{prompt:,} tokens, {share(cached, prompt)} cached",
+        "output": f"{sum(s.output for s in segments):,} tokens",
+        "pruned": f"{saved:,} tokens in {count(prunes, 'prune')}",
+        "cost": money(timeline.cost) + unknown,
+    }
+
+
+_ENDS = {
+    "cleared": "The session was cleared: nothing of before can be shown.",
+    "forked": "The pod was forked from another, which has what came before.",
+    "missing": "An older segment is missing.",
+    "unreadable": "An older segment does not read.",
+}
+
+
+def _words(step: Step) -> str:
+    """What a step says beside its figures."""
+    if step["type"] != "request.completed":
+        return _line(step).strip()
+    return ", ".join(step["calls"]) or one_line(step["text"])
+
+
+# -- lines ----------------------------------------------------------------------------------------------------
+
+
+def _line(step: Step) -> str:
     match step["type"]:
         case "segment.started":
             lineage = step["lineage"].replace("_", " ")

@@ -46,7 +46,7 @@ class Live:
         self.lines.width = self.console.width
         line = self.lines.of(event)
         quiet = event.type == "request.completed" and not self.lines.verbose
-        if line is not None and not quiet and event.type != "compaction.progress":
+        if line and not quiet and event.type != "compaction.progress":
             self._print(line, next((style for start, style in _STYLES if line.startswith(start)), "none"))
 
     def waiting(self, owner: str) -> None:

@@ -40,7 +40,9 @@ def log(args: argparse.Namespace) -> int:
                 continue
             if args.json:
                 _json(event)
-            elif (text := lines.of(event)) is not None or (text := _plain(event)) is not None:
+                continue
+            text = lines.of(event)
+            if text := _plain(event) if text is None else text:
                 show(f"{event.seq:>6}  {event.at[:19]}Z  {text}")
         if not args.follow:
             _hint(folder, args.name, quiet=args.json)

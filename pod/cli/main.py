@@ -6,19 +6,19 @@ Nothing heavy is imported here: `pod --help` costs little more than the interpre
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from pod.cli.commands import COMMANDS, GROUPS, Command
+from pod.cli.streams import Nowhere, stand_in
 
 EXIT_CODES = (
     ("0", "finished; denials on the way are counted in the result"),
     ("1", "failed"),
     ("2", "a mistake in the command or the manifest; nothing was touched"),
-    ("3", "waiting for a human; `pod resume` goes on"),
+    ("3", "waiting for a human; `pod approve` or `pod deny` answers, with `--resume` it goes on"),
     ("4", "a configured limit ended it; `pod resume` goes on"),
     ("5", "the model refused"),
     ("69, 77", "the model is not available; the key is not accepted"),
@@ -34,15 +34,14 @@ BROKEN_PIPE = 141
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code. Never raises for what a user can get wrong."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    stand_in()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")
     try:
-        code = _dispatch(arguments)
-        _flush()
-    except SystemExit as exit_:
-        return exit_.code if isinstance(exit_.code, int) else 1
+        code = _code(arguments)
+        _say("")
     except BaseException as error:
         from pod.cli.failing import report, unwrapped
 
@@ -55,9 +54,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _flush() -> None:
-    """What is still to be written goes out here, not while the interpreter ends."""
+def _code(arguments: list[str]) -> int:
     try:
+        return _dispatch(arguments)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 1
+
+
+def _say(text: str) -> None:
+    """Prints a text; all that is still to be written goes out here, not while the interpreter ends."""
+    try:
+        sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -67,16 +74,12 @@ def _flush() -> None:
         raise OutputFailed(error) from error
 
 
-class Nowhere(io.StringIO):
-    """Takes what is written and keeps nothing."""
-
-    def write(self, text: str, /) -> int:
-        """Nothing."""
-        return len(text)
-
-
 def _leave_stdout() -> None:
-    """Nothing more can be written; the interpreter's own flush at the end must not complain either."""
+    """Where nothing more can be written, the interpreter's own flush at the end must not complain either."""
+    try:
+        return sys.stdout.flush()
+    except (OSError, ValueError):
+        pass  # what was kept back can't be written
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -90,13 +93,15 @@ def _dispatch(arguments: list[str]) -> int:
         print(_help(), file=sys.stderr)
         return 2
     name = arguments[0]
+    if name == "help" and len(arguments) > 1:
+        return _dispatch([*arguments[1:], "--help"])
     if name in {"-h", "--help", "help"}:
-        print(_help())
+        _say(f"{_help()}\n")
         return 0
     if name in {"-V", "--version"}:
         from importlib.metadata import version
 
-        print(f"pod {version('pod-runtime')}")
+        _say(f"pod {version('pod-runtime')}\n")
         return 0
     command = COMMANDS.get(name)
     if command is None:
@@ -118,9 +123,13 @@ def _check_home() -> None:
 
     home = default_home()
     for path in (home / "pods", home, *home.parents):
-        if path.is_dir():
-            return
-        if path.exists():
+        try:
+            if path.is_dir():
+                return
+            found = path.exists()
+        except OSError as error:
+            raise UsageProblem(f"{path}: {error.strerror}; pods lie in {home}") from None
+        if found:
             which = "POD_HOME" if os.environ.get("POD_HOME") else "XDG_STATE_HOME"
             raise UsageProblem(f"{path} is not a folder; pods lie in {home} ({which} names another place)")
 
@@ -138,8 +147,16 @@ def _unknown(name: str) -> int:
     near = difflib.get_close_matches(name, COMMANDS, 1, 0.5)
     what = "option" if name.startswith("-") else "command"
     hint = f"did you mean {near[0]!r}?" if near else "`pod --help` lists the commands"
-    print(f"pod: error: unknown {what} {name!r}; {hint}", file=sys.stderr)
+    from pod.cli.failing import note
+
+    note(f"pod: error: unknown {what} {name!r}; {hint}")
     return 2
+
+
+def _exit_code(codes: str, meaning: str) -> str:
+    import textwrap
+
+    return textwrap.fill(f"  {codes:<10} {meaning}", 78, subsequent_indent=" " * 13)
 
 
 def _help() -> str:
@@ -147,8 +164,8 @@ def _help() -> str:
     for title, names in GROUPS.items():
         lines += ["", f"{title}:"]
         lines += [f"  {name:<10} {COMMANDS[name].summary}" for name in names]
-    lines += ["", "exit codes:", *(f"  {codes:<10} {meaning}" for codes, meaning in EXIT_CODES)]
-    lines += ["", "`pod COMMAND --help` says more, with an example.", "", "example:"]
+    lines += ["", "exit codes:", *(_exit_code(codes, meaning) for codes, meaning in EXIT_CODES)]
+    lines += ["", "`pod COMMAND --help` or `pod help COMMAND` says more, with an example.", "", "example:"]
     return "\n".join(
         [
             *lines,

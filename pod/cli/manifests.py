@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from pod.cli.failing import note
 from pod.cli.output import is_terminal, show, show_json
 from pod.cli.run import folder_of
 from pod.errors import UsageProblem
-from pod.manifest import load_manifest
+from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
 
 
@@ -23,22 +23,27 @@ def manifest(args: argparse.Namespace) -> int:
 
 
 def _new(args: argparse.Namespace) -> int:
+    from pydantic import ValidationError
+
+    from pod.manifest import ModelSection
     from pod.manifest.render import new_manifest_text
+    from pod.manifest.validate import said
 
     given = None if args.what == "-" else args.what
     path = Path(given) if given is not None and given.endswith(".toml") else None
     name = args.name or (path.stem if path is not None else given) or "agent"
     try:
         text = new_manifest_text(name, args.model)
-    except ValueError as error:
-        if args.name is None and given is not None and path is None:
+    except ValidationError as error:
+        if error.title == ModelSection.__name__:
+            raise UsageProblem(f"--model {args.model}: {said(error)}") from error
+        if args.name is not None:
+            raise UsageProblem(f"--name {args.name}: {said(error)}") from error
+        if path is None:
             raise UsageProblem(
-                f"{given} is neither a pod's name nor a file: a manifest's name ends with .toml"
+                f"{name} is neither a pod's name nor a file: a manifest's name ends with .toml"
             ) from error
-        way = "" if args.name is not None or path is None else "; name the pod with --name"
-        raise UsageProblem(
-            f"--name {name} or --model {args.model} can't stand in a manifest: {_short(error)}{way}"
-        ) from error
+        raise UsageProblem(f"{name} {said(error)}; name the pod with --name") from error
     if path is None:
         show(text)
         if is_terminal(sys.stdout):
@@ -49,26 +54,25 @@ def _new(args: argparse.Namespace) -> int:
             file.write(text)
     except FileExistsError:
         raise UsageProblem(f"{path} is there already; it was kept") from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
+        raise UsageProblem(f"{path} can't be written: {error.strerror}") from error
     note(f"{path} written; `pod manifest check {path}` checks it")
     return 0
 
 
-def _short(error: ValueError) -> str:
-    errors: Any = getattr(error, "errors", None)
-    return "; ".join(str(e["msg"]) for e in errors()) if errors is not None else str(error)
-
-
 def _check(args: argparse.Namespace) -> int:
-    from pod.cli.parts import check_parts
+    from pod.cli.parts import check_parts, doubts
     from pod.proof import MissingKey, check_keys, check_numbers, check_prices, numbers_of
 
     cwd = folder_of(args.cwd)
-    loaded = load_manifest(args.manifest, args.set, cwd=cwd)
-    warnings = [*loaded.warnings]
-    for warning in warnings:
-        note(f"pod: warning: {warning}")
-    warnings += (more := check_parts(loaded, interceptors=True))
-    for warning in more:
+
+    def more(loaded: Loaded) -> list[Problem]:
+        return [*check_parts(loaded, interceptors=True), *doubts(loaded)]
+
+    loaded = load_manifest(args.manifest, args.set, cwd=cwd, more=more)
+    for warning in loaded.warnings:
         note(f"pod: warning: {warning}")
     for each in loaded.lowered:
         note(f"pod: {key_label(each.key)}: {each}")
@@ -79,7 +83,7 @@ def _check(args: argparse.Namespace) -> int:
         proof = [{"label": x.label, "tokens": x.tokens, "limit": x.limit, "ok": x.ok, "kind": x.kind} for x in lines]
         show_json({"manifest": str(loaded.path), "digest": loaded.digest, "model": numbers.model,
                    "window": numbers.window, "window_source": numbers.window_source, "available": numbers.available,
-                   "proof": proof, "warnings": [str(w) for w in warnings],
+                   "proof": proof, "warnings": [str(w) for w in loaded.warnings],
                    "lowered": [{"key": key_label(x.key), "was": x.was, "now": x.now} for x in loaded.lowered]})  # fmt: skip
         return 0
     window = f"window {numbers.window:,}, {numbers.window_source}; {numbers.available:,} for input"

@@ -10,13 +10,21 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TextIO, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO, TypeAlias, cast
 
 from pod.cli.text import clean, safe_json
-from pod.errors import PodError
+from pod.errors import PodError, UsageProblem
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+    from pod.target import Target
+
+STDOUT = {None, "", "-", "/dev/stdout"}
+"""What `-o` may say for standard output."""
 
 Format: TypeAlias = Literal["text", "json", "stream-json"]
 
@@ -72,11 +80,74 @@ def output_of(args: Any) -> Generator[Output]:
     form: Format = "json" if args.json else args.output_format or "text"
     printing, quiet, verbose = bool(args.print), bool(args.quiet), bool(args.verbose)
     with _only_ours() as stream:
-        if not args.output:
+        if args.output in STDOUT:
             yield Output(form, stream, printing=printing, quiet=quiet, verbose=verbose)
             return
-        with Path(args.output).open("w", encoding="utf-8", errors="replace", newline="\n") as file:
+        from pod.target import Target
+
+        with _into(Target(Path(args.output))) as file:
             yield Output(form, file, printing=printing, quiet=quiet, verbose=verbose)
+
+
+def not_over(given: str | None, files: Iterable[str | Path | None]) -> None:
+    """Refuses `-o` where it names a file that the command reads. Raises `UsageProblem`."""
+    for file in files:
+        try:
+            same = bool(given) and file is not None and Path(given or "").samefile(file)
+        except (OSError, ValueError):
+            continue
+        if same:
+            raise UsageProblem(f"-o {given} would replace {file}, which the run reads; name another file")
+
+
+@contextmanager
+def _into(target: Target) -> Generator[TextIO]:
+    """A stream into a target, which is not touched before the first text."""
+    raw = _Late(target)
+    stream = io.TextIOWrapper(raw, encoding="utf-8", errors="replace", newline="\n", write_through=True)
+    try:
+        yield stream
+    finally:
+        with written():
+            raw.close()
+
+
+class _Late(io.RawIOBase):
+    """Opens its target at the first write; what that wrote replaces what stood there, and the rest follows."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._fd: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What was named."""
+        return str(self._target.given)
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Writes all of it."""
+        fd = self._target.open() if self._fd is None else self._fd
+        view = memoryview(data).cast("B")
+        try:
+            while view:
+                view = view[os.write(fd, view) :]
+            self._target.keep()
+        except OSError:
+            self._target.close()
+            self._fd = None
+            raise
+        self._fd = fd
+        return memoryview(data).nbytes
+
+    def close(self) -> None:
+        """Gives the target up."""
+        if not self.closed:
+            super().close()
+            self._target.close()
 
 
 @contextmanager
@@ -95,7 +166,7 @@ def _only_ours() -> Generator[TextIO]:
     ours.flush()
     number = ours.fileno()
     kept = os.dup(number)
-    os.dup2(sys.stderr.fileno(), number)
+    os.dup2(2, number)
     stream = io.TextIOWrapper(os.fdopen(kept, "wb"), encoding=ours.encoding, errors="replace", newline="\n")
     sys.stdout = sys.stderr
     try:

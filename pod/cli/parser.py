@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from typing import Any, NoReturn
 
 WIDTH = 78
 """Characters of a line of help, where the terminal's width does not say otherwise."""
+
+LONGEST = 400
+"""Characters that are shown of what is wrong with an argument, which may itself be of any length."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +24,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One line and the way to the help; exit code 2."""
-        print(f"pod: error: {message}; see `{self.prog} --help`", file=sys.stderr)
+        from pod.cli.failing import note
+
+        said = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
+        note(f"pod: error: {said}; see `{self.prog} --help`")
         raise SystemExit(2)
 
 

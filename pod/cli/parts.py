@@ -5,58 +5,93 @@ Opens no connection and reads no key; tools and interceptors of the user's own a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pod import setup
 from pod.errors import UsageProblem
-from pod.manifest import Loaded, ManifestError, Problem
+from pod.manifest import BUILT_IN_TOOLS, Loaded, Origin, Problem
 from pod.manifest.check import rules_about
 from pod.manifest.errors import KeyPath, key_label
 from pod.manifest.load import dotted
 from pod.manifest.sections import ModelSection
+from pod.manifest.source import shown
+from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
-from worker.models.registry import create_model
+from worker.models.base import Model
+from worker.models.registry import create_model, guessed_window
 from worker.tools import Tool, tool
 
 
 def check_parts(loaded: Loaded, *, interceptors: bool = False) -> list[Problem]:
-    """Makes each part once; returns the warnings that only this shows. Raises `ManifestError` with all problems at once.
+    """Makes each part once; what is wrong with it, and warnings that only this shows.
 
     `interceptors` says that the manifest's own interceptors are made as well.
     """
     problems = [*_models(loaded), *_tools(loaded), *(_interceptors(loaded) if interceptors else ())]
-    if not problems:
-        try:
-            names = list(setup.tools_of(loaded.manifest))
-        except (UsageProblem, ConfigError) as error:
-            key = ("tools", "python" if loaded.manifest.tools.python else "enable")
-            problems.append(_placed(loaded, key, str(error)))
-        else:
-            return _about_rules(loaded, names)
-    raise ManifestError(problems)
+    if problems or not set(loaded.manifest.tools.enable) <= set(BUILT_IN_TOOLS):
+        return problems
+    try:
+        names = list(setup.tools_of(loaded.manifest))
+    except (UsageProblem, ConfigError) as error:
+        key = ("tools", "python" if loaded.manifest.tools.python else "enable")
+        return [_placed(loaded, key, str(error))]
+    return _about_rules(loaded, names)
+
+
+def doubts(loaded: Loaded) -> Iterator[Problem]:
+    """What works and is likely not meant: windows that are a guess, tools that can write nothing, roots that are not
+    there. All are warnings.
+    """
+    for key, made in _made(loaded):
+        if not isinstance(made, ConfigError) and made.capabilities.window_source == "fallback":
+            table = f"[{'.'.join(key[:-1])}]"
+            where = f"{table} context_window"
+            message = guessed_window(made.name, made.capabilities.window, where)
+            yield _placed(loaded, key, message, warning=True)
+    scope = loaded.manifest.scope
+    writing = [
+        name for name in loaded.manifest.tools.enable if name in BUILTIN and builtin_tool(name).effect == "write"
+    ]
+    if writing and not scope.write:
+        message = f"{', '.join(writing)} can write nothing: [scope] write names no folder"
+        found = _placed(
+            loaded, ("tools", "enable"), message, 'set [scope] write = ["."], or leave out what writes', warning=True
+        )
+        yield found if found.file else replace(found, file=shown(loaded.path))
+    for use in ("read", "write"):
+        for number, root in enumerate(getattr(scope, use)):
+            if not os.path.lexists(root):
+                yield _placed(loaded, ("scope", use, number), f"{root} is not there", warning=True)
+
+
+def _made(loaded: Loaded) -> Iterator[tuple[tuple[str, ...], Model | ConfigError]]:
+    """Each model that may be asked, or why it can't be made, with the key that names it."""
+    compaction = loaded.manifest.compaction
+    sections: list[tuple[tuple[str, ...], ModelSection]] = [(("model",), loaded.manifest.model)]
+    if compaction is not None and compaction.model is not None:
+        sections.append((("compaction", "model"), compaction.model))
+    for table, section in sections:
+        settings = setup.model_settings(section)
+        for key, names in (("name", (section.name,)), ("fallback", section.fallback)):
+            for name in names:
+                try:
+                    if name is not None:
+                        yield (*table, key), create_model(name, settings if key == "name" else None)
+                except ConfigError as error:
+                    yield (*table, key), error
 
 
 def _models(loaded: Loaded) -> Iterator[Problem]:
-    yield from _model(loaded, loaded.manifest.model, ("model",))
-    compaction = loaded.manifest.compaction
-    if compaction is not None and compaction.model is not None:
-        yield from _model(loaded, compaction.model, ("compaction", "model"))
-
-
-def _model(loaded: Loaded, section: ModelSection, table: tuple[str, ...]) -> Iterator[Problem]:
-    settings = setup.model_settings(section)
-    for key, names in (("name", (section.name,)), ("fallback", section.fallback)):
-        for name in names:
-            try:
-                if name is not None:
-                    create_model(name, settings if key == "name" else None)
-            except ConfigError as error:
-                # What is wrong with a setting begins with the setting's name.
-                named = str(error).split(" ", 1)[0]
-                where = named if key == "name" and named in ModelSection.model_fields else key
-                yield _placed(loaded, (*table, where), str(error).removeprefix(f"{where} "))
+    for (*table, key), made in _made(loaded):
+        if isinstance(made, ConfigError):
+            # What is wrong with a setting begins with the setting's name.
+            named = str(made).split(" ", 1)[0]
+            where = named if key == "name" and named in ModelSection.model_fields else key
+            yield _placed(loaded, (*table, where), str(made).removeprefix(f"{where} "))
 
 
 def _tools(loaded: Loaded) -> Iterator[Problem]:
@@ -116,11 +151,9 @@ def _about_rules(loaded: Loaded, names: list[str]) -> list[Problem]:
 def _placed(loaded: Loaded, key: KeyPath, message: str, hint: str = "", *, warning: bool = False) -> Problem:
     """A problem with the place of its key, else of the nearest table around it."""
     severity = "warning" if warning else "error"
-    for length in range(len(key), 0, -1):
-        origin = loaded.sources.get(dotted(key[:length]))
-        if origin is not None and origin.file is not None:
-            return Problem(
-                message, file=origin.file, line=origin.line, column=origin.column, key=key_label(key), hint=hint,
-                severity=severity,
-            )  # fmt: skip
-    return Problem(message, key=key_label(key), hint=hint, severity=severity)
+    origins = (loaded.sources.get(dotted(key[:length])) for length in range(len(key), 0, -1))
+    origin = next((origin for origin in origins if origin is not None and origin.file is not None), Origin("default"))
+    return Problem(
+        message, file=origin.file, line=origin.line, column=origin.column, key=key_label(key), hint=hint,
+        severity=severity, path=key,
+    )  # fmt: skip

@@ -9,6 +9,7 @@ import os
 import time
 from typing import Any, Protocol
 
+from interceptors.approvals import reach_of
 from pod.cli.failing import note
 from pod.cli.output import Output
 from pod.cli.text import count, money, one_line, share, span, told
@@ -74,7 +75,7 @@ class Plain(Silent):
     def event(self, event: Event) -> None:
         """The event as a line, where it has one."""
         line = self.lines.of(event)
-        if line is not None:
+        if line:
             note(line)
 
     def waiting(self, owner: str) -> None:
@@ -95,7 +96,9 @@ def headline(init: Init, *, fresh: bool) -> str:
 
 def summary(result: RunResult) -> str:
     """A run's figures in one line."""
-    parts = [count(result.requests, "request"), f"{result.input_tokens:,} tokens in"]
+    own = count(result.requests, "request")
+    more = result.compaction_requests
+    parts = [f"{own} (and {more} for compactions)" if more else own, f"{result.input_tokens:,} tokens in"]
     if result.cached_tokens:
         parts[-1] += f" ({share(result.cached_tokens, result.input_tokens)} cached)"
     parts.append(f"{result.output_tokens:,} out")
@@ -121,15 +124,19 @@ class Lines:
         self.ceiling = 0
         self.cost: float | None = 0.0
         self._compacting = 0.0
+        self._asked: dict[str, Any] = {}
+        self._denied: set[str] = set()
 
     def of(self, event: Event) -> str | None:
-        """The line of an event, or None."""
+        """The line of an event; None for one that is not shown, nothing for one that another line has told."""
         match event.type:
             case "request.started":
                 self.request, self.ceiling = event.request, event.ceiling
                 return None
             case "request.completed":
                 return self._request(event)
+            case "tool.completed" if event.call_id in self._denied:
+                return ""
             case "tool.completed":
                 status = "" if event.status == "ok" else f" [{event.status}]"
                 took = f" ({span(event.seconds)})" if event.seconds >= 0.1 else ""
@@ -168,9 +175,13 @@ class Lines:
             case "warning":
                 return self._cut(f"warning: {event.message}", room=400)
             case "permission.denied":
-                return self._cut(f"  denied: {event.tool}: {event.reason}")
+                by = event.reason.removeprefix("denied ")
+                return self._denial(event.call_id, told(event.tool, event.summary) if event.summary else event.tool, by)
             case "approval.asked":
+                self._asked[event.id] = event
                 return self._cut(f"  asks: {told(event.tool, event.summary)}")
+            case "context.size_refused":
+                return self._cut(f"{event.model} refused the request for its size, not for its window: {event.message}")
             case "context.window_learned":
                 return f"window of {event.model} learned: {event.window:,} tokens ({event.source})"
             case "log.repaired" | "process.orphan_killed":
@@ -196,6 +207,25 @@ class Lines:
         head = f"request{number}: {tokens:,}{of} tokens in, {event.output_tokens:,} out{calls}, {span(event.seconds)}"
         return self._cut(head + said)
 
+    def _answer(self, event: Any) -> str:
+        """A no stands for the denial that follows from it."""
+        asked = self._asked.get(event.id)
+        what = told(asked.tool, asked.summary) if asked else "a call"
+        by = f"by {one_line(event.by, 60) or 'a human'}"
+        if not event.approved:
+            said = f": {event.message}" if event.message else ""
+            return self._denial(asked.call_id if asked else "", what, by + said)
+        reach = f" ({reach_of(asked.scope, event.scope)})" if asked else ""
+        return f"  approved: {one_line(what, WHAT)}; {by}{reach}"
+
+    def _denial(self, call_id: str, what: str, by: str) -> str:
+        """What was denied, and by whom: one line for a call."""
+        if call_id in self._denied:
+            return ""
+        if call_id:
+            self._denied.add(call_id)
+        return self._cut(f"  denied: {one_line(what, WHAT)}; {by}", room=400)
+
     def _progress(self, event: Any) -> str | None:
         elapsed = event.figures.get("elapsed")
         if elapsed is not None:
@@ -214,7 +244,7 @@ class Lines:
             case "segment.verified":
                 return f"new segment: {event.reported:,} tokens reported, {event.estimated:,} estimated"
             case "approval.answered":
-                return f"  {'approved' if event.approved else 'denied'} by {one_line(event.by, 60) or 'a human'}"
+                return self._answer(event)
             case "run.yielded":
                 return f"the run waits: {YIELDS.get(event.reason, one_line(event.reason, 200))}"
             case "run.started":
@@ -228,6 +258,9 @@ class Lines:
         lead = text[: len(text) - len(text.lstrip(" "))]
         return lead + one_line(text, max(room or self.width, 20) - len(tail) - len(lead)) + tail
 
+
+WHAT = 120
+"""Characters of a call's tool and file or command in a line that says more."""
 
 RUNG_STATES = {"tried": "tries", "done": "done by", "failed": "failed:", "skipped": "skipped:"}
 """What became of a rung of the ladder, before its name."""

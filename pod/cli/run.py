@@ -8,17 +8,22 @@ import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from pod.cli.driving import Drive, drive
 from pod.cli.failing import note
 from pod.cli.given import task_of
-from pod.cli.output import Output, output_of
+from pod.cli.output import Output, not_over, output_of
 from pod.errors import UsageProblem
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, load_manifest
+from pod.manifest.layers import Flag, Override
+from pod.manifest.source import no_file
+
+if TYPE_CHECKING:
+    from pod.stored import Kept
 
 
 @dataclass
@@ -60,6 +65,8 @@ def resume(args: argparse.Namespace) -> int:
 def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
     """Proves the numbers, then drives the run to its end. The exit code."""
     manifest = plan.manifest.manifest if isinstance(plan.manifest, Loaded) else plan.manifest
+    files = plan.manifest.files if isinstance(plan.manifest, Loaded) else ()
+    not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema))
     _prove(manifest, plan)
     _check_keys(manifest)
     for line in plan.changed:
@@ -73,12 +80,8 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
 
 
 def _prove(manifest: Manifest, plan: Plan) -> None:
-    from pod.cli.parts import check_parts
     from pod.proof import check_numbers, check_prices, numbers_of
 
-    if isinstance(plan.manifest, Loaded):
-        for warning in check_parts(plan.manifest):
-            note(f"pod: warning: {warning}")
     check_prices(manifest)
     check_numbers(numbers_of(manifest, plan.cwd, plan.task or ""))
 
@@ -95,9 +98,7 @@ def _check_keys(manifest: Manifest) -> None:
 
 def _plan_run(args: argparse.Namespace, home: Path) -> Plan:
     cwd = folder_of(args.cwd)
-    loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd)
-    for warning in loaded.warnings:
-        note(f"pod: warning: {warning}")
+    loaded = _loaded(args, cwd)
     task = task_of(args.task)
     name = args.name or loaded.manifest.pod.name
     if args.continue_:
@@ -109,56 +110,93 @@ def _plan_run(args: argparse.Namespace, home: Path) -> Plan:
         raise UsageProblem(f'no task: pod run {args.manifest} "what to do" (or - to read it from standard input)')
     changed: tuple[str, ...] = ()
     if exists and name is not None:
-        from pod.stored import changes, stored_manifest
+        from pod.stored import kept
 
-        stored, where = stored_manifest(PodFolder(home, name))
-        changed = changes(stored, loaded.manifest)
-        if where != str(cwd):
+        stored = kept(PodFolder(home, name))
+        where = stored.cwd
+        changed = _changed(stored, loaded.manifest)
+        _tell_lost(stored)
+        if where is not None and where != str(cwd):
             note(f"pod: warning: pod {name} worked in {where} so far; now it works in {cwd}")
     return Plan(loaded, name, home, cwd, task, exists, changed)
 
 
 def plan_resume(args: argparse.Namespace, home: Path, task: str | None) -> Plan:
     """What `resume` (and `approve --resume`) goes on with: the stored manifest, or the one that is given."""
-    from pod.stored import changes, stored_manifest, with_overrides
+    from pod.stored import kept, with_overrides
 
-    folder = PodFolder(home, check_name(args.name))
-    stored, where = stored_manifest(folder)
-    given = getattr(args, "cwd", None)
-    cwd = folder_of(given) if given else Path(where)
+    stored = kept(PodFolder(home, check_name(args.name)))
+    given, file = getattr(args, "cwd", None), getattr(args, "manifest", None)
+    stored.require(*([] if file else ["manifest"]), *([] if given else ["cwd"]))
+    cwd = folder_of(given) if given else Path(stored.cwd or "")
     if not cwd.is_dir():
         raise UsageProblem(f"the working folder of pod {args.name!r} is gone: {cwd}; name another one with -C")
     new: Manifest | Loaded
-    if getattr(args, "manifest", None):
-        new = load_manifest(args.manifest, overrides_of(args), cwd=cwd)
+    changed: tuple[str, ...] = ()
+    if file or stored.manifest is None:
+        new = _loaded(args, cwd)
+        changed = _changed(stored, new.manifest)
     else:
-        new = with_overrides(stored, overrides_of(args), cwd)
-    plain = new.manifest if isinstance(new, Loaded) else new
-    changed = changes(stored, plain) if getattr(args, "manifest", None) else ()
+        new = with_overrides(stored.manifest, overrides_of(args), cwd)
+    _tell_lost(stored)
     return Plan(new, args.name, home, cwd, task, True, changed)
+
+
+def _changed(stored: Kept, new: Manifest) -> tuple[str, ...]:
+    """What a given manifest changes; one that takes the place of a lost one is put on record as that."""
+    from pod.stored import changes
+
+    if stored.manifest is not None:
+        return changes(stored.manifest, new)
+    return () if "manifest" in stored.lost else ("the manifest before it does not read any more",)
+
+
+def _tell_lost(stored: Kept) -> None:
+    if said := stored.lost_words:
+        note(f"pod: warning: pod {stored.name} has lost its {said}; made anew, as for a new segment")
+
+
+def _loaded(args: argparse.Namespace, cwd: Path) -> Loaded:
+    """The manifest with all its parts looked at; its warnings are told."""
+    from pod.cli.parts import check_parts
+
+    loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd, more=check_parts)
+    for warning in loaded.warnings:
+        note(f"pod: warning: {warning}")
+    return loaded
 
 
 def folder_of(given: str | None) -> Path:
     """The working folder. Raises `UsageProblem` where it is none."""
     path = Path(os.path.realpath(given or "."))
-    if not path.is_dir():
+    try:
+        found = path.is_dir()
+    except OSError as error:
+        raise UsageProblem(f"-C {given}: {error.strerror}") from None
+    if not found:
         raise UsageProblem(f"-C {given}: no such folder")
     return path
 
 
-def overrides_of(args: Any) -> list[str]:
-    """The flags that stand for keys of the manifest, as `--set` texts; `--set` itself comes last and wins."""
-    pairs = (
-        ("model.name", getattr(args, "model", None)),
-        ("permissions.profile", getattr(args, "profile", None)),
-        ("worker.max_requests", getattr(args, "max_requests", None)),
-        ("limits.max_cost_usd", getattr(args, "max_cost", None)),
-        ("limits.max_wall_seconds", getattr(args, "timeout", None)),
-    )
-    given = [f"{key}={value}" for key, value in pairs if value is not None]
+_KEYS = {
+    "--model": "model.name",
+    "--profile": "permissions.profile",
+    "--max-requests": "worker.max_requests",
+    "--max-cost": "limits.max_cost_usd",
+    "--timeout": "limits.max_wall_seconds",
+}
+"""The flags that stand for keys of the manifest."""
+
+
+def overrides_of(args: Any) -> list[Override]:
+    """The values of flags that stand for keys of the manifest; `--set` itself comes last and wins."""
+    values = ((flag, key, getattr(args, flag[2:].replace("-", "_"), None)) for flag, key in _KEYS.items())
+    given: list[Override] = [
+        Flag(flag, key, str(value).removesuffix(".0")) for flag, key, value in values if value is not None
+    ]
     if schema := getattr(args, "output_schema", None):
-        given.append(f"worker.output_schema={_schema_path(schema)}")
-    return given + list(getattr(args, "set", []))
+        given.append(Flag("--output-schema", "worker.output_schema", _schema_path(schema)))
+    return [*given, *getattr(args, "set", [])]
 
 
 def _schema_path(given: str) -> str:
@@ -166,8 +204,8 @@ def _schema_path(given: str) -> str:
     from pod.manifest.expand import escape
 
     path = Path(given).absolute()
-    if not path.is_file():
-        raise UsageProblem(f"--output-schema {given}: no such file")
+    if (why := no_file(path)) is not None:
+        raise UsageProblem(f"--output-schema {given}: {why}")
     return escape(str(path))
 
 

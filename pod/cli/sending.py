@@ -22,7 +22,7 @@ from pod.cli.failing import note
 from pod.cli.output import show
 from pod.errors import PodBusy, PodError
 from pod.log.folder import PodFolder, check_name, default_home
-from pod.log.inbox import Command, CommandKind, post
+from pod.log.inbox import Command, CommandKind, post, post_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -55,10 +55,13 @@ def send(args: argparse.Namespace) -> int:
     assert text is not None
     folder = folder_of(args.name)
     command = Command(kind="send", args={"text": text}, **({"id": args.id} if args.id else {}))
-    label = post(folder, command)
+    new = post_message(folder, command)
     if not folder.is_busy():
         _drained_here(folder)
-    show(label)
+    show(command.id)
+    if not new:
+        note(f"pod {args.name}: the message was stored under this id before; nothing was stored now")
+        return 0
     look = glance(folder)
     when = "it joins at the next request" if look.busy else f"`pod resume {args.name}` goes on with it"
     if look.status == "waiting":

@@ -1,4 +1,4 @@
-"""`pod show` and `pod context`."""
+"""`pod show`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from pod.cli.output import show as print_text
 from pod.cli.output import show_json
 from pod.cli.progress import why_ended
 from pod.cli.sending import folder_of
-from pod.cli.text import age, clean, count, figures, money, one_line, share, told
+from pod.cli.text import age, clean, count, figures, money, one_line, share, told, way_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
-from pod.outlook import Outlook, outlook
 from pod.peek import Glance, glance
 from pod.result import whole_counts
 from pod.session import load
 from pod.state import PodState
 from worker.items import AssistantItem
-from worker.occupancy import Occupancy
 
 
 def show(args: argparse.Namespace) -> int:
@@ -37,7 +35,7 @@ def show(args: argparse.Namespace) -> int:
         state = load(folder.segment_path(folder.pointer().segment))
     except LogDamaged as damage:
         note(f"pod: warning: {damage}")
-        return _glanced(look, as_json=args.json)
+        return _glanced(folder, look, as_json=args.json)
     if args.summary:
         return _summary(args.name, state, as_json=args.json)
     if args.json:
@@ -59,14 +57,41 @@ def _summary(name: str, state: PodState, *, as_json: bool) -> int:
     return 0
 
 
-def _glanced(look: Glance, *, as_json: bool) -> int:
+def _glanced(folder: PodFolder, look: Glance, *, as_json: bool) -> int:
     """What can be said of a pod whose log is damaged."""
-    facts = {key: value for key, value in asdict(look).items() if key != "blobs"}
     if as_json:
-        show_json(facts)
-    else:
-        print_text(figures([(key, str(value)) for key, value in facts.items() if value not in ("", None)]))
+        show_json({key: value for key, value in asdict(look).items() if key != "blobs"})
+        return 1
+    more = " at least" if look.partial else ""
+    rows = _head(folder, look, look.segments)
+    if look.requests is not None:
+        rows.append(("requests", f"{look.requests}{more}"))
+    if look.cost_usd is not None:
+        rows.append(("cost", f"{money(look.cost_usd)}{more}"))
+    if look.compactions is not None:
+        rows.append(("context", count(look.compactions, "compaction")))
+    if look.waiting:
+        rows.append(("messages", f"{look.waiting} in the inbox"))
+    if look.problem:
+        rows.append(("problem", look.problem))
+    rows.append(("damage", f"not all of the log can be read: pod doctor {look.name} says where"))
+    print_text(figures(rows))
     return 1
+
+
+def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[str, str]]:
+    """What is said of any pod, whole or damaged; what is not known is left out."""
+    active = look.lineage.replace("_", " ") or look.segment
+    many = "" if segments is None else f", {count(segments, 'segment')} (the active one: {active})"
+    rows = [
+        ("pod", look.name),
+        ("status", f"{status_of(look)}, active {age(look.at)}" if look.at else status_of(look)),
+        ("session", f"{look.session}{many}"),
+        ("created", f"{look.created} ({age(look.created)})" if look.created else ""),
+        ("folder", look.cwd),
+        ("log", str(folder.segment_path(look.segment)) if look.segment else ""),
+    ]
+    return [row for row in rows if row[1]]
 
 
 def _facts(look: Glance, state: PodState) -> dict[str, Any]:
@@ -99,16 +124,11 @@ def _last_text(state: PodState) -> str:
 
 
 def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
-    totals, lineage = state.totals, look.lineage.replace("_", " ")
+    totals = state.totals
     cached = share(totals.cached_tokens, totals.prompt_tokens)
     tokens = f"{totals.prompt_tokens:,} tokens in ({cached} cached), {totals.output_tokens:,} out"
     rows = [
-        ("pod", look.name),
-        ("status", f"{status_of(look)}, active {age(look.at)}"),
-        ("session", f"{look.session}, {count(totals.segments, 'segment')} (the active one: {lineage})"),
-        ("created", f"{look.created} ({age(look.created)})"),
-        ("folder", look.cwd),
-        ("log", str(folder.segment_path(look.segment))),
+        *_head(folder, look, totals.segments),
         ("requests", f"{totals.requests}, {tokens}"),
         ("cost", money(None if totals.unpriced else totals.cost_usd)),
         ("context", f"{count(totals.prunes, 'prune')}, {count(totals.compactions, 'compaction')}"),
@@ -131,72 +151,10 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
     for asked in state.approvals.values():
         text.append(f"asks: {one_line(told(asked.tool, asked.summary), 300)}")
         text += [f"  {line}" for line in clean(asked.diff or "").splitlines()[:40]]
-        text.append(f"  pod approve {look.name} {asked.id} --resume     or: pod deny {look.name} {asked.id} --resume")
+        text.append(f"  {way_out(look.name, asked.id)}")
+    if len(state.approvals) > 1:
+        text.append(f"all of them: {way_out(look.name, '--all')}")
     said = _last_text(state)
     if said:
         text += ["last words:", *(f"  {line}" for line in clean(said[:2000]).splitlines())]
     return "\n".join(text)
-
-
-# -- context --------------------------------------------------------------------------------------------------
-
-
-def context(args: argparse.Namespace) -> int:
-    """What fills the context, and its limits."""
-    view = outlook(folder_of(args.name))
-    if args.json:
-        show_json(view.as_dict())
-        return 0
-    print_text(_context(args.name, view))
-    return 0
-
-
-def _margin(occupancy: Occupancy) -> str:
-    return f"may be {occupancy.margin:,} too low" if occupancy.margin else "its margin is in it"
-
-
-def _estimates(view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """How good the estimates were, where some were compared with reports."""
-    rows: list[tuple[str, str]] = []
-    for label, key in (("estimates", "estimates"), ("first estimates", "first_estimates")):
-        found = facts[key]
-        if found["compared"]:
-            text = f"{found['mean']:+.1f} % on average, {found['lowest']:+.1f} to {found['highest']:+.1f} %"
-            rows.append((label, f"{found['compared']} against reports: {text}"))
-    if facts["estimates_barred"]:
-        rows.append(("barred", "too low too often: automatic compaction acts only on what was reported"))
-    return rows
-
-
-def _context(name: str, view: Outlook) -> str:
-    facts = view.as_dict()
-    state, occupancy = view.state, view.occupancy
-    triggers = ", ".join(f"{key} {value:,}" for key, value in view.triggers.items()) or "none set ([compaction])"
-    rows = [
-        ("pod", name),
-        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.window_origin})"),
-        ("ceiling", f"{view.budget.available:,} (the window less a reserve of {facts['reserve']:,})"),
-        ("policy", f"{view.manifest.policy}; triggers: {triggers}"),
-        ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, view.budget.available)} of the ceiling), "
-                      f"{occupancy.provenance}, {_margin(occupancy)}"),
-        ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
-    ]  # fmt: skip
-    text = [figures(rows), "categories (estimates):"]
-    by = f", by {state.made_by}" if state.made_by else ""
-    text += [f"  {line.category:<16}{line.tokens:>12,}" for line in view.categories]
-    more = [
-        ("items", f"{facts['items']}, {facts['pinned']} pinned"),
-        ("prunable", f"{facts['prunable']:,} at most"),
-        ("a compaction", f"would summarise {facts['summarisable']:,} and keep {facts['retained']:,}"
-                         if facts["compaction_possible"] else view.plan().reason),
-        ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{by})"),
-    ]  # fmt: skip
-    if facts["summary"]:
-        more.append(("summary", f"one of an earlier segment stands at the start: pod show {name} --summary"))
-    if facts["reported_last"]:
-        more.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported; "
-                                     f"calibration {facts['calibration']:g}"))  # fmt: skip
-    more += _estimates(view, facts)
-    if facts["accepted"] and facts["reported_first"]:
-        more.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported"))
-    return "\n".join([*text, figures(more)])

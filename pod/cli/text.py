@@ -38,6 +38,13 @@ def money(value: float | None) -> str:
     return f"${value:.4f}" if value < 1 else f"${value:.2f}"
 
 
+def balance(value: float | None) -> str:
+    """`saved $0.0123`, `lost $0.0123`, or that it is unknown."""
+    if value is None:
+        return "what they saved is unknown (no price)"
+    return f"{'lost' if value < 0 else 'saved'} {money(abs(value))}"
+
+
 def count(number: int, what: str) -> str:
     """`1 request`, `2 requests`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
@@ -78,6 +85,11 @@ def told(tool: str, summary: str, mark: str = "") -> str:
     """A tool with what its summary says, its name once: `read_file [error]: no such file`."""
     said = summary.removeprefix(tool).lstrip(": ") if summary.startswith((f"{tool} ", f"{tool}:")) else summary
     return f"{tool}{mark}: {said}"
+
+
+def way_out(name: str, which: str) -> str:
+    """The commands that answer a question by its id, or every one with `--all`."""
+    return f"pod approve {name} {which} --resume     or: pod deny {name} {which} --resume"
 
 
 def fitted(rows: list[tuple[str, ...]], heads: tuple[str, ...], width: int) -> list[tuple[str, ...]]:

@@ -5,31 +5,48 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 from pod.cli.failing import note
-from pod.cli.output import is_terminal
+from pod.cli.output import STDOUT, OutputFailed, is_terminal
+from pod.cli.streams import Nowhere
 from pod.cli.text import count, one_line
 from pod.errors import UsageProblem
 from pod.log.folder import PodFolder, default_home
-from pod.transfer import export_pod, import_pod
+from pod.session import load
+from pod.state import nothing_left
+from pod.transfer import Exported, export_pod, import_pod
 from worker.text import size
 
 
 def export(args: argparse.Namespace) -> int:
     """Writes a pod into a file, or to standard output."""
-    if args.output not in {None, "-"}:
-        done = export_pod(default_home(), args.name, Path(args.output))
+    if args.output not in STDOUT:
+        done = _exported(args.name, Path(args.output))
+    elif isinstance(sys.stdout, Nowhere):
+        raise UsageProblem(f"standard output is closed: pod export {args.name} -o {_file_name(args.name)}")
     elif is_terminal(sys.stdout):
         raise UsageProblem(f"an export is no text for a terminal: pod export {args.name} -o {_file_name(args.name)}")
     else:
-        done = export_pod(default_home(), args.name, sys.stdout.buffer)
-        sys.stdout.buffer.flush()
+        done = _exported(args.name, sys.stdout.buffer)
     note(
         f"pod {done.name}: exported: {count(done.segments, 'segment')}, {count(done.files, 'file')}, {size(done.size)}"
     )
     if done.left_behind:
         note(f"pod {done.name}: left behind: {', '.join(done.left_behind)}")
     return 0
+
+
+def _exported(name: str, target: Path | BinaryIO) -> Exported:
+    try:
+        done = export_pod(default_home(), name, target)
+        if not isinstance(target, Path):
+            target.flush()
+    except OSError as error:
+        if error.filename is not None or isinstance(error, BrokenPipeError | FileNotFoundError):
+            raise
+        raise OutputFailed(error) from error  # what is read has a name
+    return done
 
 
 def _file_name(name: str) -> str:
@@ -48,8 +65,19 @@ def import_(args: argparse.Namespace) -> int:
     where = "" if Path(done.cwd).is_dir() else " -C DIR"
     if where:
         note(f"pod {done.name}: its working folder {one_line(done.cwd, 300)} is not here; name another one with -C")
-    note(f"pod {done.name}: `pod resume {done.name}{where}` goes on")
+    note(f"pod {done.name}: {_next(done.name, where)}")
     return 0
+
+
+def _next(name: str, where: str) -> str:
+    """What can be done with the pod as it stands."""
+    folder = PodFolder(default_home(), name)
+    state = load(folder.segment_path(folder.pointer().segment))
+    if state.approvals:
+        return f"it waits for a human: `pod show {name}` says for what"
+    if state.unanswered:
+        return f"`pod resume {name}{where}` goes on"
+    return f'{nothing_left(state)}; `pod show {name}` shows it, `pod resume {name}{where} "..."` gives it a new message'
 
 
 def _tell_manifest(name: str) -> None:

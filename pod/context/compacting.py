@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anyio import to_thread
 
+from interceptors.ceiling import LEARNED_ANEW
 from pod.context.parts import Parts
 from pod.context.policy import Limits, Plan, Rung, RungFailed, Trigger, make_plan, mandatory_of
 from pod.context.rungs import rungs_of
@@ -55,9 +56,11 @@ class Compactor:
     # -- execution --------------------------------------------------------------------------------------------
 
     async def best_effort(self, trigger: Trigger, focus: str | None = None) -> bool:
-        """Model rungs only, under a policy that has some. A failure is a warning. Returns whether a new segment began."""
+        """Model rungs only, under a policy that has some, else the policy's own rung. A failure is a warning. Returns whether
+        a new segment began.
+        """
         ladder = self.parts.config.ladder
-        rungs = [name for name in ladder if name in self.rungs and self.rungs[name].asks_model] or list(ladder)
+        rungs = [name for name in ladder if name in self.rungs and self.rungs[name].asks_model] or list(ladder[:1])
         return await self._execute(self.plan(trigger), rungs, focus, mandatory=False) is None
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:
@@ -69,7 +72,22 @@ class Compactor:
         rungs = list(self.parts.config.ladder)
         if not state.progressed and state.made_by in rungs:
             rungs = rungs[rungs.index(state.made_by) + 1 :]
-        return await self._execute(self.plan(trigger), rungs, None, mandatory=True)
+        ended = await self._execute(self.plan(trigger), rungs, None, mandatory=True)
+        return self._with_the_cause(ended, str(detail.get("message") or ""))
+
+    def _with_the_cause(self, ended: Outcome | None, refusal: str) -> Outcome | None:
+        """The end of the run with what the provider said: of this request, or when it taught the window."""
+        if not isinstance(ended, Failed | LimitReached):
+            return ended
+        budget = self.parts.sender.budget(self.parts.sender.model)
+        if refusal:
+            return replace(ended, message=f'the provider refused the request: "{refusal}"; {ended.message}')
+        if not budget.told:
+            return ended
+        window = (
+            f"The window of {budget.window:,} tokens was {budget.origin}. Ways out: {LEARNED_ANEW}a model with more."
+        )
+        return replace(ended, message=f"{ended.message} {window}")
 
     async def _execute(self, plan: Plan, names: Sequence[str], focus: str | None, *, mandatory: bool) -> Outcome | None:
         session, label = self.parts.session, uuid7()
@@ -121,7 +139,7 @@ class Compactor:
         if memory.figures:
             figures = dict(memory.figures)
             session.put(e.CompactionRung(compaction=label, rung=name, state="done", figures=figures))
-        await segment.commit(opening, plan, label, name, after, dict(memory.figures))
+        await segment.commit(opening, memory, plan, label, name, after)
         return ""
 
     async def _failed_rung(self, label: str, name: str, reason: str, figures: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from compact_worker import Mark, Reference
 from pod.context.cut import Cut, find_cut
+from pod.context.facts import Checkpoint
 from pod.state import PodState
 from worker.items import ContextItem
 from worker.occupancy import Occupancy
@@ -73,10 +74,11 @@ class Plan:
 class Memory:
     """What a rung of the ladder puts in the place of the items before the cut, and which files it wants read again
     (`marks`), named (`references`) or left out (`unmarked`). `notebook` is the agent's own notes as they stand now.
-    `figures` go on record.
+    `checkpoint` is the one that the summary is the text of. `figures` go on record.
     """
 
     summary: ContextItem | None
+    checkpoint: Checkpoint | None = None
     lead_in: ContextItem | None = None
     notebook: ContextItem | None = None
     marks: tuple[Mark, ...] = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,21 @@ from anyio import to_thread
 
 from compact_worker import CompactFailed, CompactResult, Material, compact
 from interceptors.permissions import Permissions
+from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
+from pod.context.checkpoint import LEAST_TOKENS, Earlier, Made, Rules, make_checkpoint
 from pod.context.notebook import snapshot
 from pod.context.parts import Parts
 from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
+from pod.context.quoting import Quoter
+from pod.context.sources import read_sources
 from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
 from pod.reading import SegmentItems
 from worker.items import ContextItem, UserItem
+from worker.records import Warned
 
 
 def rungs_of(parts: Parts) -> dict[str, Rung]:
@@ -28,6 +34,7 @@ def rungs_of(parts: Parts) -> dict[str, Rung]:
     found: tuple[Rung, ...] = (
         WorkerRung("compact", parts, breaker),
         WorkerRung("coarse", parts, breaker),
+        CheckpointRung(parts),
         RolloverRung(parts),
     )
     return {rung.name: rung for rung in found}
@@ -172,6 +179,62 @@ class WorkerRung:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRung:
+    """An extract of the summarised range, made by code from the log; goes on from an earlier checkpoint that fits it."""
+
+    parts: Parts
+    name: str = "checkpoint"
+    asks_model: bool = False
+
+    def passed_over(self, plan: Plan) -> str:
+        """Where nothing can be summarised."""
+        return "" if plan.possible else plan.reason
+
+    async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
+        """Makes the checkpoint and puts it on record. Raises `RungFailed`, also where its own code breaks."""
+        try:
+            made = await to_thread.run_sync(self._make, plan)
+        except Exception as error:
+            # Whatever a log or a text holds: the rung below needs neither.
+            raise RungFailed(f"the checkpoint could not be made: {type(error).__name__}: {error}") from error
+        if made is None:
+            raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
+        session, checkpoint = self.parts.session, made.checkpoint
+        for reason in made.stale:
+            session.put(Warned(code="checkpoint.stale", message=reason))
+        session.put(e.CheckpointMade(compaction=label, checkpoint=checkpoint))
+        source = f"checkpoint, extracted by code from {checkpoint.messages} messages"
+        figures = {**checkpoint.provenance(), "taken_up": made.taken_up, "shown": made.shown, "omitted": made.omitted}
+        return Memory(
+            summary=ContextItem(kind="summary", text=checkpoint.text, source=source, trust="model"),
+            checkpoint=checkpoint,
+            figures=figures,
+        )
+
+    def _make(self, plan: Plan) -> Made | None:
+        parts, state = self.parts, self.parts.session.state
+        view, sender, worker = tuple(state.history.view), parts.sender, parts.config.worker
+        room = int((plan.limits.target - 1 - plan.limits.mandatory) / parts.factor())
+        redact = next((i for i in parts.interceptors if isinstance(i, Redact)), None)
+        rules = Rules(
+            limit=min(worker.summary_max_tokens, max(room, LEAST_TOKENS)),
+            quoter=Quoter(Masker({}) if redact is None else redact.masker, state.start.tag),
+            segment=state.start.segment,
+            model=sender.model.name,
+            at=datetime.fromtimestamp(parts.wall(), UTC).isoformat(timespec="seconds"),
+            family=parts.session.family,
+            last=state.last_seq,
+            tail=view[plan.cut.at :],
+            whole=frozenset(filter(None, (state.first_input, *state.run_inputs))),
+            show=lambda path: parts.scope.show(Path(path)),
+            history=parts.config.history_access,
+        )
+        sources = read_sources(parts.session.writer.path, view[: plan.cut.at])
+        first = next((source.entry for source in sources if source.entry), rules.last)
+        return make_checkpoint(sources, Earlier(state.checkpoint, state.attempt), replace(rules, first=first))
+
+
+@dataclass(frozen=True, slots=True)
 class RolloverRung:
     """A plain new window: no summary beyond one that stands, a lead-in, and the old window in `session_history`."""
 
@@ -191,9 +254,10 @@ class RolloverRung:
         head = state.history.view[: plan.cut.at]
         standing = next((i for i in head if isinstance(i, ContextItem) and i.kind == "summary"), None)
         notebook = None if notes is None else await to_thread.run_sync(snapshot, self.parts.read, notes)
+        checkpoint = None if standing is None else state.checkpoint
         text = _lead_in(state.start.segment, plan, notes, written=notebook is not None)
         lead_in = ContextItem(kind="lead_in", text=text, source="runtime")
-        return Memory(summary=standing, lead_in=lead_in, notebook=notebook)
+        return Memory(summary=standing, checkpoint=checkpoint, lead_in=lead_in, notebook=notebook)
 
 
 def _lead_in(segment: str, plan: Plan, notes: str | None, *, written: bool) -> str:

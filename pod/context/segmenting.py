@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from compact_worker import Reference
 from pod.context import opening as op
@@ -141,9 +140,7 @@ class NextSegment:
         pending = sum(estimate_item(item, family) for item in session.state.queued)
         return int((self.overhead + opening.tokens(family) + pending) * self.parts.factor())
 
-    async def commit(
-        self, opening: op.Opening, plan: Plan, label: str, rung: str, after: int, figures: dict[str, Any]
-    ) -> None:
+    async def commit(self, opening: op.Opening, memory: Memory, plan: Plan, label: str, rung: str, after: int) -> None:
         """Makes the segment the session's active one, durably, with the entry that says which rung made it.
 
         Raises `StoreError`. The pointer decides: before it is replaced, the old segment is the active one.
@@ -153,6 +150,7 @@ class NextSegment:
         carry = state.carry().model_copy(
             update={
                 "omitted_words": opening.words.omitted,
+                "checkpoint": memory.checkpoint,
                 "totals": state.totals.model_copy(update={"segments": state.totals.segments + 1}),
             }
         )
@@ -178,7 +176,7 @@ class NextSegment:
         )  # fmt: skip
         completed = e.CompactionCompleted(
             compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
-            limit=plan.limits.target, notes=opening.notes, figures=figures,
+            limit=plan.limits.target, notes=opening.notes, figures=dict(memory.figures),
         )  # fmt: skip
         try:
             await session.switch(start, completed)

@@ -4,7 +4,9 @@
 name, and writes the log again without them: in their place stands a `repaired` entry with the first of the numbers
 that were lost (see `pod.log.segment`), or, where no number was lost, one at the end of the active log. What stood
 before the damage keeps its bytes, what stood behind it keeps its numbers. Calls whose results were lost are closed
-when the log is loaded (`worker.history`). Both can be done again: nothing more happens.
+when the log is loaded (`worker.history`). A pointer that is damaged or missing is made anew from the logs
+(`pod.log.pointing`); altered texts go aside, and the next run makes lost ones anew (`pod.stored`). Both can be done
+again: nothing more happens.
 """
 
 from __future__ import annotations
@@ -21,9 +23,12 @@ from pod.log import entries as e
 from pod.log.faults import Fault, Survey, survey
 from pod.log.files import Files, open_file
 from pod.log.findings import Code, Finding, PodReport, Quarantined, Repair, Report, SegmentReport, Severity
-from pod.log.folder import RESERVED, PodFolder, Pointer, check_name, pod_names
+from pod.log.folder import PodFolder, Pointer, check_name, pod_names
 from pod.log.lines import now, render
+from pod.log.pointing import found_pointer
 from pod.log.segment import CHUNK, SegmentWriter, entries, hash_range
+from pod.log.texts import NEEDED, USES, texts_of, way_out
+from pod.names import of_a_pod
 from worker.ids import uuid7
 
 STALE_AFTER = 3_600.0
@@ -43,7 +48,18 @@ def examine(home: Path, name: str | None = None) -> Report:
     Reads only; takes no lock. Raises `UsageProblem` for a name that can't be one.
     """
     names = [check_name(name)] if name is not None else _all_names(home)
-    return Report(home=home, pods=tuple(_examine(PodFolder(home, n)) for n in names))
+    return Report(home=home, pods=tuple(_looked_over(PodFolder(home, n)) for n in names))
+
+
+def _looked_over(folder: PodFolder) -> PodReport:
+    """A pod that can't be read is a finding: the others are looked over all the same."""
+    try:
+        return _examine(folder)
+    except OSError as error:
+        text = f"it can't be looked over: {error.strerror or error}"
+        path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else folder.path
+        finding = Finding(code="unreadable", severity="error", path=path, text=text)
+        return PodReport(name=folder.name, path=folder.path, findings=(finding,))
 
 
 def _all_names(home: Path) -> list[str]:
@@ -51,7 +67,7 @@ def _all_names(home: Path) -> list[str]:
     found = set(pod_names(home))
     for log in (home / "pods").glob("**/*.jsonl"):
         parts = log.parent.relative_to(home / "pods").parts
-        if parts and RESERVED.isdisjoint(parts):
+        if parts and not any(map(of_a_pod, parts)):
             found.add("/".join(parts))
     return sorted(found)
 
@@ -63,16 +79,28 @@ def _examine(folder: PodFolder) -> PodReport:
         pointer = folder.pointer()
     except (UsageProblem, NewerFormat) as error:
         code: Code = "newer_format" if isinstance(error, NewerFormat) else "pointer"
-        findings.append(Finding(code=code, severity="error", path=folder.pointer_path, text=str(error)))
+        text, mendable = str(error), False
+        if code == "pointer":
+            text, mendable = _pointer_finding(folder, text)
+        findings.append(Finding(code=code, severity="error", path=folder.pointer_path, text=text, repairable=mendable))
         findings += _surroundings(folder, busy)
         return PodReport(name=folder.name, path=folder.path, busy=busy, findings=tuple(findings))
     segments = _segments(folder, pointer, findings, busy)
-    findings += _blobs(folder, [s.id for s in segments if s.state != "orphan"])
+    findings += _blobs(folder, [s.id for s in segments if s.state != "orphan"], pointer.segment)
     findings += _surroundings(folder, busy)
     return PodReport(
         name=folder.name, path=folder.path, session=pointer.session, segment=pointer.segment, busy=busy,
         owner=folder.owner() if busy else {}, segments=tuple(segments), findings=tuple(findings),
     )  # fmt: skip
+
+
+def _pointer_finding(folder: PodFolder, problem: str) -> tuple[str, bool]:
+    """What is wrong with the pointer, and whether the logs give it anew."""
+    try:
+        found = found_pointer(folder)
+    except (UsageProblem, NewerFormat) as error:
+        return f"{problem}; it can't be written anew: {error}", False
+    return f"{'damaged' if folder.exists() else 'missing'}; the logs say that {found.segment} is active", True
 
 
 def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy: bool) -> list[SegmentReport]:
@@ -165,25 +193,44 @@ def first_entry(path: Path) -> e.SegmentStarted | None:
     return record if isinstance(record, e.SegmentStarted) else None
 
 
-def _blobs(folder: PodFolder, segments: Sequence[str]) -> Iterator[Finding]:
+def _blobs(folder: PodFolder, segments: Sequence[str], active: str) -> Iterator[Finding]:
+    for label, use, digest in _texts(folder, segments):
+        path = folder.path / "blobs" / digest
+        if folder.holds(digest):
+            continue
+        severity, then = "warning", "nothing needs it to go on"
+        if label == active and use in NEEDED:
+            made_anew = use == "system"
+            severity = "warning" if made_anew else "error"
+            then = f"{way_out(folder.name, (use,))} goes on{', and makes it anew' if made_anew else ''}"
+        what = f"the {USES.get(use, use)} of segment {label}"
+        if os.path.lexists(path):
+            text = f"{what} was altered: its hash is not its name; {then}"
+            yield Finding(code="blob_altered", severity=severity, path=path, text=text, repairable=path.is_file())
+        else:
+            yield Finding(code="blob_missing", severity=severity, path=path, text=f"{what} is missing; {then}")
+
+
+def _texts(folder: PodFolder, segments: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Segment, use and hash of the texts in force at the end of each segment, each hash once."""
     seen: set[str] = set()
     for label in segments:
-        start = first_entry(folder.segment_path(label))
-        for use, digest in start.blobs.items() if start is not None else ():
-            if digest in seen:
-                continue
-            seen.add(digest)
-            path = folder.path / "blobs" / digest
-            if not path.is_file():
-                text = f"the {use} of segment {label} is missing"
-                yield Finding(code="blob_missing", severity="error", path=path, text=text)
-            elif hash_range(path, 0, path.stat().st_size) != digest:
-                text = f"the {use} of segment {label} was altered: its hash is not its name"
-                yield Finding(code="blob_altered", severity="error", path=path, text=text)
+        try:
+            blobs = texts_of(folder, label)
+        except (LogDamaged, NewerFormat):
+            continue
+        for use, digest in blobs.items():
+            if digest not in seen:
+                seen.add(digest)
+                yield label, use, digest
 
 
 def _surroundings(folder: PodFolder, busy: bool) -> Iterator[Finding]:
-    """Left-over temporary files, and modes wider than 0700 and 0600."""
+    """A lock that can't be one, left-over temporary files, and modes wider than 0700 and 0600."""
+    lock = folder.path / "lock"
+    if os.path.lexists(lock) and not lock.is_file():
+        text = "not a regular file: no writer can take it; remove it, and a new one is made"
+        yield Finding(code="unreadable", severity="error", path=lock, text=text)
     wide = 0
     for path in _files(folder.path):
         try:
@@ -228,24 +275,37 @@ def _is_stale(path: Path, changed: float, *, writer_gone: bool, folder: PodFolde
 
 
 def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
-    """Puts damage aside and removes left-over temporary files; modes, orphans and blobs are left.
+    """Puts damage aside, makes a lost pointer anew and removes left-over temporary files; modes and orphans are left.
 
     Raises `PodNotFound`, `PodBusy`, `NewerFormat`, `OSError`. Interrupted at any point, the pod is as it was or
     repaired, and what was damaged is in its place or in quarantine; doing it again completes it.
     """
     folder = PodFolder(home, check_name(name), files or Files())
-    folder.pointer()
+    if not folder.exists() and not folder.begun_logs():
+        folder.pointer()  # says that there is no such pod
     folder.lock()
     try:
-        pointer = folder.pointer()
+        aside: list[Path] = []
+        pointed_to = ""
+        try:
+            pointer = folder.pointer()
+        except UsageProblem:
+            pointer = found_pointer(folder)
+            aside += _aside(folder, folder.pointer_path)
+            folder.set_pointer(pointer)
+            pointed_to = pointer.segment
         line = _lineage(folder, pointer)
         done: list[Quarantined] = []
         after: int | None = None
         for label in line:
             found = survey(folder.segment_path(label))
             if found.faults and (found.start is not None or label != pointer.segment):
+                folder.expire_cursors()
                 done += _repair_segment(folder, label, found, pointer.segment, after)
             after = found.first_seq if found.start is not None else None
+        for _, _, digest in _texts(folder, line):
+            if not folder.holds(digest):
+                aside += _aside(folder, folder.path / "blobs" / digest)
         removed: list[Path] = []
         for path in [p for p in _files(folder.path) if _is_temporary(p)]:
             if _is_stale(path, path.lstat().st_mtime, writer_gone=True, folder=folder):
@@ -253,7 +313,26 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
                 removed.append(path)
     finally:
         folder.unlock()
-    return Repair(quarantined=tuple(done), removed=tuple(removed), after=_examine(folder))
+    return Repair(
+        quarantined=tuple(done), removed=tuple(removed), kept_aside=tuple(aside), pointed_to=pointed_to,
+        after=_examine(folder),
+    )  # fmt: skip
+
+
+def _aside(folder: PodFolder, path: Path) -> Iterator[Path]:
+    """Keeps a whole file that is damaged in the quarantine, under its hash."""
+    if not path.is_file():
+        return
+    digest = hash_range(path, 0, path.stat().st_size)
+    target = folder.path / "quarantine" / f"{path.name[:64]}.{digest[:12]}.bad"
+    folder.files.make_folder(target.parent)
+    if path == folder.pointer_path:  # its place is never empty: the new one replaces it
+        _write(folder.files, target, lambda put: _copy(path, 0, path.stat().st_size, put))
+    else:
+        folder.files.rename(path, target)
+        folder.files.sync_folder(target.parent)
+        folder.files.sync_folder(path.parent)
+    yield target
 
 
 def _repair_segment(

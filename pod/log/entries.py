@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 from pydantic import ConfigDict, Field
 
 from pod.carry import Carry, OpenRun
+from pod.context.facts import Checkpoint
 from pod.errors import LogDamaged
 from pod.log.lines import Line
 from worker import records as w
@@ -64,6 +65,13 @@ class RunStarted(Record):
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
 
 
+class RunContinued(Record):
+    """A process takes up a run that waited or that another one had left: from here on it is driven again."""
+
+    kind = "run_continued"
+    run: str
+
+
 class YieldedEntry(Record):
     """The worker left its loop cleanly; the run stays open."""
 
@@ -105,6 +113,14 @@ class CompactionRung(Record):
     state: Literal["tried", "done", "failed", "skipped"]
     reason: str = ""
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class CheckpointMade(Record):
+    """A checkpoint of this segment, before it is known whether a new segment begins with it."""
+
+    kind = "checkpoint"
+    compaction: str
+    checkpoint: Checkpoint
 
 
 class CompactionFailed(Record):
@@ -162,6 +178,14 @@ class ManifestChanged(Record):
     changes: tuple[str, ...] = ()
 
 
+class TextsRestored(Record):
+    """Texts that the session went on with were lost; from here on these stand in their place. Both by use, as hashes."""
+
+    kind = "texts_restored"
+    blobs: dict[str, str]
+    lost: dict[str, str]
+
+
 class OrphanKilled(Record):
     """A process that a killed runtime had left behind was ended."""
 
@@ -216,6 +240,32 @@ class Verified(Record):
     accepted: bool
 
 
+class Measured(Record):
+    """What the next report of the provider shows of prunes, or of the compaction that began this segment.
+
+    `entries` are the numbers of their entries. Tokens: `tokens_saved` left the request, `read_before` and `read_after`
+    were read from the cache by the request before and by this one, `written` was written to it, `rewritten` (and what
+    was expected of it) had to be sent anew though it had been in the cache. US dollars: `cost_usd` is what this request
+    cost more than it would have without (below 0: less); None where the price is not known. `read_mtok` and `fresh_mtok`
+    price a million tokens in later requests.
+    """
+
+    kind = "measured"
+    cause: Literal["prune", "compaction"]
+    entries: tuple[int, ...]
+    model: str
+    tokens_saved: int
+    read_before: int = 0
+    read_after: int = 0
+    written: int = 0
+    expected_rewritten: int = 0
+    rewritten: int = 0
+    expected_usd: float | None = None
+    cost_usd: float | None = None
+    read_mtok: float | None = None
+    fresh_mtok: float | None = None
+
+
 class Extension(Record):
     """For users' own records; the runtime keeps them and looks no further."""
 
@@ -225,13 +275,13 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CompactionFailed,
-    CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, OrphanKilled, InputRejected, Repaired,
-    Commanded, Verified, Extension,
+    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade,
+    CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
+    Repaired, Commanded, Verified, Measured, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,
-    w.Retry, w.ModelSwitched, w.WindowLearned, w.TokensCounted, w.ToolsChanged, w.Warned,
+    w.Retry, w.ModelSwitched, w.WindowLearned, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
 )  # fmt: skip
 
 

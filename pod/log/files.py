@@ -6,10 +6,12 @@ Folders are made 0700 and files 0600, from their creation on (case B081).
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 from worker.ids import uuid7
 
@@ -123,6 +125,14 @@ def open_file(path: Path) -> BufferedReader:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def json_of(data: bytes | str) -> Any:
+    """The value of a JSON text. Raises `ValueError`, also where it is nested deeper than can be read."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def read_file(path: Path) -> bytes:

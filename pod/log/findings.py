@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Code: TypeAlias = Literal[
     "pointer", "segment_missing", "damage", "torn_tail", "beginning_lost", "entries_missing", "newer_format",
-    "orphan_segment", "stale_temporary", "blob_missing", "blob_altered", "mode",
+    "orphan_segment", "unreadable", "stale_temporary", "blob_missing", "blob_altered", "mode",
 ]  # fmt: skip
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
@@ -88,10 +88,14 @@ class Quarantined(BaseModel):
 
 
 class Repair(BaseModel):
-    """What a repair did, and how the pod is after it."""
+    """What a repair did, and how the pod is after it. `kept_aside` are altered texts and a damaged pointer, where they
+    lie now; `pointed_to` is the segment that a pointer made anew names.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     quarantined: tuple[Quarantined, ...]
     removed: tuple[Path, ...]
+    kept_aside: tuple[Path, ...] = ()
+    pointed_to: str = ""
     after: PodReport

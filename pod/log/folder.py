@@ -6,8 +6,10 @@ import errno
 import fcntl
 import json
 import os
-import re
+import secrets
 import socket
+import stat
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,19 +18,20 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pod.errors import NewerFormat, PodBusy, PodNotFound, UsageProblem
-from pod.log.files import Files, read_file
-from pod.log.lines import now
+from pod.errors import NewerFormat, PodBusy, PodNotFound, StoreError, UsageProblem
+from pod.log.files import Files, json_of, open_file, read_file
+from pod.log.lines import Invalid, now, parse
+from pod.names import of_a_pod, unfit_name
 from worker.text import sha256
 
 POINTER_FORMAT = 1
-RESERVED = frozenset({"inbox", "blobs", "artifacts", "jobs", "quarantine"})
-"""Names of folders inside a pod's folder; no part of a pod's name can be one of them."""
-
 LOCK_TRIES = 3
 """How often the lock is tried: another process that only looks whether it is held holds it itself for a moment."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}(/[A-Za-z0-9][A-Za-z0-9._-]{0,127}){0,3}")
+KEY_BYTES = 36
+"""Length of the secret of cursors: 4 bytes that name it, 32 that sign."""
+
+_KEY_LOCK = threading.Lock()
 
 
 def default_home() -> Path:
@@ -41,11 +44,8 @@ def default_home() -> Path:
 
 def check_name(name: str) -> str:
     """The name, where it can be a pod's. Raises `UsageProblem`."""
-    if _NAME.fullmatch(name) is None or any(part in RESERVED for part in name.split("/")):
-        raise UsageProblem(
-            f"{name!r} can't be a pod's name: letters, digits, '.', '_' and '-' (groups with '/'), "
-            "beginning with a letter or digit"
-        )
+    if (why := unfit_name(name)) is not None:
+        raise UsageProblem(f"{name[:200]!r} can't be a pod's name: {why}")
     return name
 
 
@@ -108,6 +108,14 @@ class PodFolder:
         """Whether a pod of this name was made."""
         return self.pointer_path.is_file()
 
+    def logs(self) -> list[Path]:
+        """The logs of segments that lie here, those of compact workers left out."""
+        return sorted(path for path in self.path.glob("*.jsonl") if ".compact-" not in path.name)
+
+    def begun_logs(self) -> list[Path]:
+        """Those that hold more than the one entry which a killed process left while it made the pod."""
+        return [path for path in self.logs() if not _unbegun(path)]
+
     # -- pointer ----------------------------------------------------------------------------------------------
 
     def pointer(self) -> Pointer:
@@ -115,18 +123,24 @@ class PodFolder:
         try:
             data = read_file(self.pointer_path)
         except (FileNotFoundError, NotADirectoryError):
+            if self.begun_logs():
+                raise PodNotFound(
+                    f"{self.pointer_path} is missing, but logs of a pod lie beside it; `pod doctor {self.name} --repair` "
+                    "writes it anew"
+                ) from None
             near = suggestion(self.name, (n for n in pod_names(self.home)))
             raise PodNotFound(
                 f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them."
             ) from None
         try:
-            raw: dict[str, Any] = json.loads(data)
+            raw: dict[str, Any] = json_of(data)
             if int(raw.get("format", 0)) > POINTER_FORMAT:
                 raise NewerFormat(self.pointer_path, raw["format"], POINTER_FORMAT)
             return Pointer.model_validate(raw)
         except (ValueError, AttributeError, TypeError) as e:
             raise UsageProblem(
-                f"{self.pointer_path}: not a pod's pointer ({type(e).__name__}); `pod doctor {self.name}` looks into it"
+                f"{self.pointer_path}: not a pod's pointer ({type(e).__name__}); "
+                f"`pod doctor {self.name} --repair` writes it anew"
             ) from e
 
     def set_pointer(self, pointer: Pointer) -> None:
@@ -138,7 +152,10 @@ class PodFolder:
     def lock(self) -> None:
         """Becomes the one writer. Raises `PodBusy` with the owner where another process is."""
         self.files.make_folder(self.path)
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise UsageProblem(f"{self.path / 'lock'}: not a regular file; remove it, and a new one is made")
         for left in reversed(range(LOCK_TRIES)):
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,14 +169,18 @@ class PodFolder:
                     raise PodBusy(self.name, self.owner()) from None
                 raise
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": now()}
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, json.dumps(owner).encode(), 0)
+        try:
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(owner).encode(), 0)
+        except OSError as e:
+            os.close(fd)
+            raise StoreError(self.path / "lock", "write", e) from e
         self._lock = fd
 
     def owner(self) -> dict[str, Any]:
         """Who holds the lock, as the holder wrote it."""
         try:
-            value: Any = json.loads(read_file(self.path / "lock") or b"{}")
+            value: Any = json_of(read_file(self.path / "lock") or b"{}")
             return dict(value)
         except (OSError, ValueError, TypeError):
             return {}
@@ -169,7 +190,7 @@ class PodFolder:
         if self._lock is not None:
             return True
         try:
-            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -186,16 +207,51 @@ class PodFolder:
             os.close(self._lock)
             self._lock = None
 
+    # -- cursors ----------------------------------------------------------------------------------------------
+
+    @property
+    def cursor_key_path(self) -> Path:
+        """Where the secret lies that cursors into this pod's history are signed with (`pod.tools.history_cursor`)."""
+        return self.path / "cursor.key"
+
+    def cursor_key(self, *, make: bool = False) -> bytes | None:
+        """The secret of cursors, or None where there is none; with `make`, a new one then. Raises `OSError`."""
+        with _KEY_LOCK:
+            try:
+                data = read_file(self.cursor_key_path)
+            except FileNotFoundError:
+                data = b""
+            if len(data) == KEY_BYTES:
+                return data
+            if not make:
+                return None
+            data = secrets.token_bytes(KEY_BYTES)
+            self.files.put(self.cursor_key_path, data)
+            return data
+
+    def expire_cursors(self) -> None:
+        """Makes all cursors of before invalid, durably: called before the session is changed other than by appends."""
+        if self.cursor_key_path.exists():
+            self.files.unlink(self.cursor_key_path)
+            self.files.sync_folder(self.path)
+
     # -- blobs ------------------------------------------------------------------------------------------------
 
     def put_blob(self, text: str) -> str:
         """Keeps a text by its SHA-256 and returns that. Durable when it returns."""
         label = sha256(text)
-        path = self.path / "blobs" / label
-        if not path.exists():
+        if not self.holds(label):
+            path = self.path / "blobs" / label
             self.files.make_folder(path.parent)
             self.files.put(path, text.encode())
         return label
+
+    def holds(self, label: str) -> bool:
+        """Whether a blob is here and unaltered."""
+        try:
+            return bool(label) and sha256(read_file(self.path / "blobs" / label)) == label
+        except (OSError, ValueError):
+            return False
 
     def blob(self, label: str) -> str:
         """The text of a blob. Raises `UsageProblem` where it is missing or altered."""
@@ -203,10 +259,25 @@ class PodFolder:
         try:
             data = read_file(path)
         except OSError as e:
-            raise UsageProblem(f"{path}: a text that the log refers to is missing ({e.strerror})") from e
+            raise UsageProblem(
+                f"{path}: a text that the log refers to is missing ({e.strerror}); `pod doctor {self.name}` says which"
+            ) from e
         if sha256(data) != label:
-            raise UsageProblem(f"{path}: a text that the log refers to was altered")
+            raise UsageProblem(
+                f"{path}: a text that the log refers to was altered; `pod doctor {self.name}` says which"
+            )
         return data.decode()
+
+
+def _unbegun(path: Path) -> bool:
+    """Whether a log has its first entry alone, and that of a fresh session: nothing was ever done in it."""
+    try:
+        with open_file(path) as file:
+            first, more = file.readline(), file.read(1)
+        line = parse(first.removesuffix(b"\n"), 0, 1)
+        return not more and line.kind == "segment_started" and json_of(line.body)["lineage"]["kind"] == "fresh"
+    except (OSError, Invalid, ValueError, LookupError, TypeError):
+        return False
 
 
 def pod_names(home: Path) -> Iterator[str]:
@@ -219,7 +290,7 @@ def pod_names(home: Path) -> Iterator[str]:
         except OSError:
             return
         for child in children:
-            if child.name in RESERVED:
+            if of_a_pod(child.name):
                 continue
             if (child / "pod.json").is_file():
                 yield child.relative_to(root).as_posix()

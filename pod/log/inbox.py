@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pod.errors import UsageProblem
 from pod.log import entries as e
-from pod.log.files import read_file
+from pod.log.files import json_of, read_file
 from pod.log.folder import PodFolder
 from pod.log.lines import now
+from pod.log.segment import Damage, scan
 from worker.ids import uuid7
 from worker.items import UserItem
 from worker.records import Input, Record, Warned
@@ -91,6 +92,51 @@ def post(folder: PodFolder, command: Command) -> str:
     return command.id
 
 
+def post_message(folder: PodFolder, command: Command) -> bool:
+    """`post` for a message whose id the sender chose; False where the same message was stored under it before.
+
+    Looked for in the inbox and in all logs, so that an id counts for as long as the pod lives. Raises `UsageProblem`
+    where the id was used for something else, and what `post` does.
+    """
+    folder.pointer()
+    used = _used(folder, command.id)
+    if used is None:
+        post(folder, command)
+        return True
+    if used != clean(str(command.args.get("text", ""))):
+        raise UsageProblem(
+            f"the id {command.id!r} was used for something else in pod {folder.name!r}: nothing was stored; take another id"
+        )
+    return False
+
+
+def _used(folder: PodFolder, label: str) -> str | None:
+    """The text of the message that has this id; another command's kind in its place; None where the id is free.
+
+    What the inbox held is on record before it leaves there, so it is looked into first.
+    """
+    for _, command in waiting(folder):
+        if command is not None and command.id == label:
+            return _text_of(command.kind, command.args)
+    mark = json.dumps(label).encode()
+    for path in folder.logs():
+        for line in scan(path):
+            if isinstance(line, Damage) or line.kind not in {"input", "commanded"} or mark not in line.body:
+                continue
+            match e.record_of(line, path):
+                case Input(inbox=inbox, item=item) if inbox == label:
+                    return item.text
+                case e.Commanded(id=found, command=kind, args=args) if found == label:
+                    return _text_of(kind, args)
+                case _:
+                    pass
+    return None
+
+
+def _text_of(kind: str, args: dict[str, Any]) -> str:
+    return clean(str(args.get("text", ""))) if kind == "send" else f"\0{kind}"
+
+
 def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
     """The commands in the order of their arrival, each with its file; None for a file that is no command.
 
@@ -103,10 +149,10 @@ def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
     found: list[tuple[str, Path, Command | None]] = []
     for path in paths:
         try:
-            command = Command.model_validate(json.loads(read_file(path)))
+            command = Command.model_validate(json_of(read_file(path)))
         except OSError:
             continue
-        except (ValueError, RecursionError):
+        except ValueError:
             found.append(("", path, None))
             continue
         found.append((command.at + command.id, path, command))

@@ -109,6 +109,10 @@ def rules_about(manifest: Manifest, tools: Iterable[str]) -> Iterator[Finding]:
             )
 
 
+ROOM: tuple[KeyPath, ...] = (("model", "context_window"), ("model", "max_output_tokens"), ("context", "buffer_tokens"))
+"""What the tokens that a window leaves for input are reckoned from."""
+
+
 def _default_of(section: type[ModelSection] | type[CompactionSection], key: str) -> object:
     return section.model_fields[key].default
 
@@ -143,6 +147,7 @@ def _window(manifest: Manifest) -> Iterator[Finding]:
             yield Finding(
                 f"{key} ({trigger}) must be below the {available} tokens that context_window ({window}) leaves",
                 (trigger_path(key), where),
+                rests_on=ROOM,
             )
     compaction = manifest.compaction
     if compaction is None:
@@ -162,7 +167,8 @@ def _compaction(manifest: Manifest) -> Iterator[Finding]:
     }
     for key, trigger in tokens.items():
         if trigger is not None and c.retained_tokens >= trigger:
-            yield _below(("compaction", "retained_tokens"), c.retained_tokens, trigger_path(key), trigger)
+            found = _below(("compaction", "retained_tokens"), c.retained_tokens, trigger_path(key), trigger)
+            yield found._replace(rests_on=ROOM if isinstance(manifest.triggers[key], str) else ())
     lowest = min((x for x in tokens.values() if x is not None), default=None)
     if lowest is not None and manifest.prune.enabled and manifest.prune.protected_tokens >= lowest:
         key = next(key for key, x in tokens.items() if x == lowest)
@@ -237,6 +243,7 @@ def _others(manifest: Manifest) -> Iterator[Finding]:
                 yield Finding(
                     f"warn ({rollover.warn}) must be below at ({rollover.at})",
                     (("rollover", "warn"), ("rollover", "at")),
+                    rests_on=() if same else ROOM,
                 )
     repeat = manifest.limits.repeat_call
     place = ("limits", "repeat_call")

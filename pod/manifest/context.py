@@ -26,8 +26,8 @@ class PruneSection(Section):
     )
     min_savings: Savings = Field(
         default="auto",
-        description="Tokens that a prune must newly save. `auto`: from the prices, the state of the cache and the "
-        "expected requests, at least `min_savings_floor`.",
+        description="Tokens that a prune must newly save. `auto`: what pays by the model's prices, the state of its cache "
+        "and the expected requests, at least `min_savings_floor`; without prices, or where the model costs nothing, at least `protected_tokens` too.",
         json_schema_extra={"kind": 'tokens or "auto"'},
     )
     min_savings_floor: TokensOrZero = Field(default=4096, description="Tokens that `auto` never goes below.")
@@ -48,7 +48,7 @@ class ContextSection(Section):
     policy: Policy | None = Field(
         default=None,
         description="`off` reports; `warn` warns and refuses what cannot fit; the others act. Unset: `compact` where "
-        "`[compaction]` sets a trigger, else `warn`. `checkpoint` and `native` are not served yet.",
+        "`[compaction]` sets a trigger, else `warn`. `native` is not served yet.",
         examples=["compact"],
     )
     buffer_tokens: Tokens = Field(
@@ -63,10 +63,11 @@ class ContextSection(Section):
         examples=[True],
     )
     ladder: Annotated[tuple[Rung, ...], Strict(False), Field(min_length=1)] = Field(
-        default=("compact", "coarse", "rollover"),
+        default=("compact", "coarse", "checkpoint", "rollover"),
         description="What is tried in turn when the context must get smaller: `compact` (the compact worker), `coarse` (again, with a coarse "
-        "overview), `rollover` (a plain new segment with the user's words, the state and `session_history`). `checkpoint` is "
-        "not served yet.",
+        "overview), `checkpoint` (quotes from the record, chosen by code without a model), `rollover` (a plain new segment "
+        "with the user's words, the state and `session_history`). The policies `checkpoint` and `rollover` begin at the rung "
+        "of their name.",
     )
 
 

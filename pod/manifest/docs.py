@@ -13,12 +13,16 @@ _HEAD = """\
 # The manifest
 
 A manifest is a TOML file that says what a pod is: its model, its instructions, its tools, what it may do, and how
-its context is kept small. Every key has a default except `[model] name`. An unknown key, a value of the wrong type
-and numbers that contradict each other are errors with file, line and key; all of them are reported at once.
+its context is kept small. Every key has a default except `[model] name`. An unknown key, a value of the wrong type,
+a tool, a provider or a file that is not there, and numbers that contradict each other are errors with file, line and key; all
+of them are reported at once, in the order of the lines.
 
 `pod manifest new agent.toml` writes a file with every key that is served and its meaning (`pod manifest new agent`
 prints it). `pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
 with where it came from.
+
+`check` also warns of what works and is likely not meant: a model whose window is not known, with the name that may be meant
+(a run puts this warning on record too); tools that write where `[scope] write` names no folder; roots that are not there.
 
 Some tables and values are part of the format and not served yet; they say so, and using one is an error that names it.
 

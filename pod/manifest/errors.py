@@ -6,8 +6,8 @@ ManifestError               exit code 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -33,7 +33,7 @@ class Problem:
 
     `file` is the file as it was named, or the environment variable or `--set` that the value came from; `line` and
     `column` count from 1; `key` is the place (`[compaction] retained_tokens`), empty for a file that cannot be
-    read.
+    read; `path` is the same place as data.
     """
 
     message: str
@@ -43,6 +43,7 @@ class Problem:
     key: str = ""
     hint: str = ""
     severity: Literal["error", "warning"] = "error"
+    path: KeyPath = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
         place = self.file or ""
@@ -55,12 +56,33 @@ class Problem:
 
 
 class Finding(NamedTuple):
-    """A contradiction, before it has a place. `keys` are the places that it is about, the one to change first."""
+    """A contradiction, before it has a place. `keys` are the places that it is about, the one to change first; `rests_on`
+    are others whose values it was reckoned with.
+    """
 
     message: str
     keys: tuple[KeyPath, ...]
     severity: Literal["error", "warning"] = "error"
     hint: str = ""
+    rests_on: tuple[KeyPath, ...] = ()
+
+
+def in_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> list[Problem]:
+    """Problems as a person goes through them, each once: file by file in the order of `files`, from line to line, then what
+    has no line; then what no file holds.
+    """
+    rank: dict[str | None, int] = {file: number for number, file in enumerate(files)}
+    rank[None] = len(files) + 1
+
+    def place(problem: Problem) -> tuple[int, bool, int, int]:
+        return (
+            rank.get(problem.file, len(files)),
+            problem.line is None,
+            problem.line or 0,
+            problem.column or 0,
+        )
+
+    return sorted(dict.fromkeys(problems), key=place)
 
 
 class ManifestError(Exception):

@@ -7,6 +7,7 @@ silently loses its middle. No other text is touched; a `$` elsewhere stays as it
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,24 +29,24 @@ MANIFEST_DIR = "{manifest_dir}"
 """Stands, at the start of a path, for the folder of the manifest that names it."""
 
 
-class BadVariable(ValueError):
-    """A `${...}` or `{manifest_dir}` cannot be filled in. The text says which and why."""
+class BadText(ValueError):
+    """A `${...}` or `{manifest_dir}` cannot be filled in, or a path is none. The text says which and why."""
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """`text` with its `${NAME}` filled in. Raises `BadVariable` for an undefined, empty or badly written one."""
+    """`text` with its `${NAME}` filled in. Raises `BadText` for an undefined, empty or badly written one."""
 
     def fill(found: re.Match[str]) -> str:
         if found[0] == "$$":
             return "$"
         name = found[1]
         if name is None:
-            raise BadVariable("a ${ without its }; write $${ for the characters themselves")
+            raise BadText("a ${ without its }; write $${ for the characters themselves")
         if not _NAME.fullmatch(name):
-            raise BadVariable(f"${{{name}}} is not a variable; only ${{NAME}} is known, and $$ for one $")
+            raise BadText(f"${{{name}}} is not a variable; only ${{NAME}} is known, and $$ for one $")
         if not env.get(name):
             state = "is empty" if name in env else "is not defined"
-            raise BadVariable(f"the environment variable {name} {state}")
+            raise BadText(f"the environment variable {name} {state}")
         return env[name]
 
     return _VARIABLE.sub(fill, text)
@@ -54,15 +55,17 @@ def expand(text: str, env: Mapping[str, str]) -> str:
 def absolute(text: str, base: Path, manifest_dir: Path, env: Mapping[str, str]) -> str:
     """A path as an absolute one, resolved once (case B141): from `base`, the manifest's folder, or the home folder.
 
-    Raises `BadVariable` where `{manifest_dir}` stands elsewhere than at the start.
+    Raises `BadText` where `{manifest_dir}` stands elsewhere than at the start, or a path can't be one.
     """
+    if "\0" in text:
+        raise BadText("holds a NUL character, which no path can")
     if text == MANIFEST_DIR or text.startswith((f"{MANIFEST_DIR}/", f"{MANIFEST_DIR}\\")):
         base, text = manifest_dir, text.removeprefix(MANIFEST_DIR).lstrip("/\\") or "."
     elif text == "~" or text.startswith("~/"):
         base, text = Path(env["HOME"]) if env.get("HOME") else Path.home(), text[1:].lstrip("/") or "."
     if MANIFEST_DIR in text:
-        raise BadVariable(f"{MANIFEST_DIR} stands only at the start of a path")
-    return str((base / text).resolve())
+        raise BadText(f"{MANIFEST_DIR} stands only at the start of a path")
+    return os.path.realpath(base / text)
 
 
 def resolve_layer(layer: Layer, *, cwd: Path, manifest_dir: Path, env: Mapping[str, str]) -> list[Problem]:
@@ -104,7 +107,7 @@ def _changed(value: Any, change: Callable[[str], str], layer: Layer, path: KeyPa
         return value
     try:
         return change(value)
-    except BadVariable as e:
+    except BadText as e:
         problems.append(layer.problem(path, str(e), key=key_label(_named(path))))
         return value
 

@@ -6,11 +6,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pod.manifest.errors import KeyPath, Problem, key_label
 from pod.manifest.schema import key_at, label
-from pod.manifest.source import Layer, Origin
+from pod.manifest.source import DEEPEST, LARGEST, Layer, Origin
 from pod.manifest.values import is_array, is_table
 
 PREFIX = "POD__"
@@ -70,12 +70,27 @@ def environment_layer(env: Mapping[str, str], cwd: Path) -> Layer:
     return layer
 
 
-def set_layer(overrides: Iterable[str], cwd: Path) -> tuple[Layer, list[Problem]]:
-    """The `--set section.key=value` arguments as a layer; a later one wins."""
+class Flag(NamedTuple):
+    """An argument that stands for a key of the manifest: `--model` for `model.name`. `flag` is what was typed."""
+
+    flag: str
+    key: str
+    value: str
+
+
+Override: TypeAlias = str | Flag
+"""`section.key=value`, as `--set` takes it, or a flag that stands for one."""
+
+
+def set_layer(overrides: Iterable[Override], cwd: Path) -> tuple[Layer, list[Problem]]:
+    """The `--set section.key=value` arguments, and other flags that stand for keys, as a layer; a later one wins."""
     layer = Layer("set", None, cwd, {})
     problems: list[Problem] = []
-    for text in overrides:
-        name, equals, value = text.partition("=")
+    for given in overrides:
+        if isinstance(given, Flag):
+            _put(layer, tuple(given.key.split(".")), given.value, Origin("set", given.flag))
+            continue
+        name, equals, value = given.partition("=")
         path = tuple(part.strip() for part in name.split("."))
         if not equals or not all(path):
             # The text itself is not shown behind the name: a value may be a secret.
@@ -86,6 +101,7 @@ def set_layer(overrides: Iterable[str], cwd: Path) -> tuple[Layer, list[Problem]
 
 
 def _put(layer: Layer, path: tuple[str, ...], text: str, origin: Origin) -> None:
+    path = path[:DEEPEST]  # a deeper key is as unknown as its table
     table: dict[str, Any] = layer.data
     for part in path[:-1]:
         inner = table.get(part)
@@ -100,8 +116,10 @@ def _toml_value(path: tuple[str, ...], text: str) -> Any:
     """The text as a TOML value. Where the key takes text alone, or the text is no TOML value, the text itself."""
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text
+    except ValueError:  # the interpreter's own bound on the digits of a number
+        parsed = {"value": LARGEST + 1}
     value = parsed["value"]
     key = key_at(path)
     only_text = key is not None and key.only_text
@@ -109,12 +127,13 @@ def _toml_value(path: tuple[str, ...], text: str) -> Any:
 
 
 def loosened(layer: Layer, below: dict[str, Any]) -> list[Problem]:
-    """Problems for each key of a project layer that may not stand there or that does not tighten what is below it.
+    """Problems for each key of a project layer that may not stand there or that does not tighten what is below it. What may
+    not stand there is taken out, so that nothing later acts on it.
 
     `below` holds the values of the layers below, without defaults.
     """
     problems: list[Problem] = []
-    for path, value in _leaves(layer.data, ()):
+    for path, value in list(_leaves(layer.data, ())):
         if path == ("permissions", "rules"):
             problems += _loose_rules(layer, value)
             continue
@@ -130,6 +149,7 @@ def loosened(layer: Layer, below: dict[str, Any]) -> list[Problem]:
                     hint="set it in the manifest, or with --set",
                 )
             )
+            del _holder(layer.data, path)[path[-1]]
             continue
         now = _value_at(below, path)
         if not _tightens(order, now, value):
@@ -187,6 +207,12 @@ def _value_at(below: dict[str, Any], path: tuple[str, ...]) -> Any:
         return "warn"
     key = key_at(path)
     return None if key is None else key.default
+
+
+def _holder(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    for part in path[:-1]:
+        data = data[part]
+    return data
 
 
 def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[tuple[tuple[str, ...], Any]]:

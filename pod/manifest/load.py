@@ -9,8 +9,8 @@ The layers, each over the one before: the defaults; the user's `$XDG_CONFIG_HOME
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,18 +18,19 @@ from pydantic import BaseModel
 
 from pod.manifest.aliases import rename
 from pod.manifest.check import findings
-from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, key_label
-from pod.manifest.expand import FILES, BadVariable, absolute, expand, resolve_layer
+from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, in_order, key_label
+from pod.manifest.expand import FILES, BadText, absolute, expand, resolve_layer
 from pod.manifest.fitting import Lowered, fit
-from pod.manifest.layers import environment_layer, loosened, set_layer
+from pod.manifest.layers import Override, environment_layer, loosened, set_layer
 from pod.manifest.merge import merge
 from pod.manifest.model import Manifest
+from pod.manifest.numbers import take_large
 from pod.manifest.schema import label
 from pod.manifest.secrets import take_secrets
 from pod.manifest.shipped import shipped_names, shipped_path
-from pod.manifest.source import Layer, Origin, nearest_origin, read_layer, shown
+from pod.manifest.source import Layer, LayerName, Origin, nearest_origin, no_file, read_layer, shown
 from pod.manifest.support import not_served
-from pod.manifest.validate import place, place_finding, validate
+from pod.manifest.validate import place, place_finding, read
 from pod.manifest.values import is_table
 
 USER_FILE = Path("pod") / "config.toml"
@@ -59,58 +60,82 @@ class Loaded:
 
 def load_manifest(
     path_or_name: str | os.PathLike[str],
-    overrides: Iterable[str] = (),
+    overrides: Iterable[Override] = (),
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     trusted: bool = False,
     model_required: bool = True,
+    more: Callable[[Loaded], Iterable[Problem]] = lambda loaded: (),
 ) -> Loaded:
     """Loads a manifest from a file, or a shipped one by its name.
 
-    `overrides` are texts `section.key=value`. `env` is the environment (default: that of the process), `cwd` the
-    working folder (default: the current one), `trusted` lifts the bounds of the project's configuration,
-    `model_required=False` allows a manifest without `[model] name`, for code that brings the model. Paths are
-    resolved once, here; later changes of the process's folder do not matter. Raises `ManifestError` with all
-    problems at once.
+    `overrides` are texts `section.key=value`, or flags that stand for keys. `env` is the environment (default: that of
+    the process), `cwd` the working folder (default: the current one), `trusted` lifts the bounds of the project's
+    configuration, `model_required=False` allows a manifest without `[model] name`, for code that brings the model. `more`
+    looks at what could be read, for problems that only making its parts shows. Paths are resolved once, here; later
+    changes of the process's folder do not matter. Raises `ManifestError` with all problems at once, in the order of files
+    and lines.
     """
     environment = os.environ if env is None else env
     folder = Path(cwd if cwd is not None else Path.cwd()).resolve()
     path = find_manifest(path_or_name)
-    layers, files, below = _layers(path, overrides, environment, folder)
-
-    problems: list[Problem] = list(below)
-    for layer in layers:
+    stack = _stack(path, overrides, environment, folder)
+    problems = stack.problems
+    for layer in stack.layers:
         problems += take_secrets(layer)
+        problems += take_large(layer)
         problems += rename(layer)
         problems += _no_extends(layer)
         problems += resolve_layer(layer, cwd=folder, manifest_dir=path.parent, env=environment)
-    for number, layer in enumerate(layers):
+    for number, layer in enumerate(stack.layers):
         if layer.name == "project" and not trusted:
-            problems += loosened(layer, merge(layers[:number])[0])
-    values, origins = merge(layers)
+            problems += loosened(layer, merge(stack.layers[:number])[0])
+    values, origins = merge(stack.layers)
     scope = values.setdefault("scope", {})
     if is_table(scope):
         scope.setdefault("read", [str(folder)])  # the default, resolved like a root that someone wrote
-    try:
-        manifest = validate(values, origins)
-    except ManifestError as e:
-        raise ManifestError([*problems, *e.problems]) from None
-    if problems:
-        raise ManifestError(problems)
+    manifest, wrong = read(values, origins)
+    standing = _Standing(origins, stack.whole, {problem.path for problem in problems})
+    problems += [problem for problem in wrong if standing.is_new(problem.path)]
+    standing.add(problem.path for problem in wrong)
 
     manifest, lowered = fit(manifest, lambda path: path in origins)
-    warnings = _verify(manifest, origins, path, lowered, model_required=model_required)
-    return Loaded(
+    problems += _verify(manifest, origins, path, lowered, standing, model_required=model_required)
+    loaded = Loaded(
         manifest=manifest,
         sources=_sources(manifest, origins),
         digest=manifest.digest,
         path=path,
-        files=tuple(files),
+        files=tuple(stack.files),
         cwd=folder,
-        warnings=tuple(warnings),
         lowered=lowered,
     )
+    problems += [problem for problem in more(loaded) if standing.is_new(problem.path)]
+    problems = in_order(problems, [shown(file) for file in stack.files])
+    if any(problem.severity == "error" for problem in problems):
+        raise ManifestError(problem for problem in problems if problem.severity == "error")
+    return replace(loaded, warnings=tuple(problems))
+
+
+class _Standing:
+    """Whether what is said of a key can be meant: not where its value was found wrong already, and, where a file of the
+    manifest could not be read, only where the key was written.
+    """
+
+    def __init__(self, origins: Mapping[KeyPath, Origin], whole: bool, wrong: set[KeyPath]) -> None:
+        self._origins, self._whole, self._wrong = origins, whole, wrong - {()}
+
+    def add(self, wrong: Iterable[KeyPath]) -> None:
+        """More places that were found wrong."""
+        self._wrong |= {*wrong} - {()}
+
+    def is_new(self, key: KeyPath) -> bool:
+        """Whether nothing wrong was found at a key, or around it."""
+        return not any(key[:length] in self._wrong for length in range(1, len(key) + 1))
+
+    def __call__(self, *keys: KeyPath) -> bool:
+        return all((self._whole or key in self._origins) and self.is_new(key) for key in keys)
 
 
 def find_manifest(path_or_name: str | os.PathLike[str]) -> Path:
@@ -118,44 +143,63 @@ def find_manifest(path_or_name: str | os.PathLike[str]) -> Path:
     neither.
     """
     path = Path(path_or_name)
-    if path.is_file():
+    why = no_file(path)
+    if why is None:
         return path.absolute()
     text = os.fspath(path_or_name)
-    shipped = shipped_path(text)
-    if shipped is not None:
-        return shipped
-    if path.is_dir():
-        raise ManifestError([Problem("is a folder, not a manifest", file=text)])
-    raise ManifestError([Problem("no such file", file=text, hint=f"shipped manifests: {', '.join(shipped_names())}")])
+    if why == "no such file":
+        shipped = shipped_path(text)
+        if shipped is not None:
+            return shipped
+        if path.is_dir():
+            raise ManifestError([Problem("is a folder, not a manifest", file=text)])
+    raise ManifestError([Problem(why, file=text, hint=f"shipped manifests: {', '.join(shipped_names())}")])
 
 
-def _layers(
-    path: Path, overrides: Iterable[str], env: Mapping[str, str], cwd: Path
-) -> tuple[list[Layer], list[Path], list[Problem]]:
-    """All layers, lowest first, the files they came from, and problems that do not keep the others from being read."""
-    layers: list[Layer] = []
-    files: list[Path] = []
-    problems: list[Problem] = []
-    for name, file in (("user", _user_file(env)), ("project", cwd / PROJECT_FILE)):
-        if file is not None and file.is_file():
-            try:
-                layers.append(read_layer(file, "user" if name == "user" else "project"))
-                files.append(file)
-            except ManifestError as e:
-                problems += e.problems
-    try:
-        chain = _chain(path, env)
-    except ManifestError as e:
-        raise ManifestError([*problems, *e.problems]) from None
-    if problems:
-        raise ManifestError(problems)
-    for file, layer in reversed(chain):
-        files.append(file)
-        layers.append(layer)
-    layers.append(environment_layer(env, cwd))
+@dataclass
+class _Stack:
+    """All layers, lowest first, the files they came from, and what was wrong with reading them. `whole` says that all
+    could be read.
+    """
+
+    layers: list[Layer] = field(default_factory=list[Layer])
+    files: list[Path] = field(default_factory=list[Path])
+    problems: list[Problem] = field(default_factory=list[Problem])
+    whole: bool = True
+
+    def add(self, file: Path, name: LayerName) -> Layer | None:
+        """Reads a file as the next layer."""
+        self.files.append(file)
+        try:
+            layer = read_layer(file, name)
+        except ManifestError as e:
+            self.fail(*e.problems)
+            return None
+        self.layers.append(layer)
+        return layer
+
+    def fail(self, *problems: Problem) -> None:
+        """Something could not be read."""
+        self.problems += problems
+        self.whole = False
+
+
+def _stack(path: Path, overrides: Iterable[Override], env: Mapping[str, str], cwd: Path) -> _Stack:
+    stack = _Stack()
+    if (user := _user_file(env)) is not None and no_file(user) is None:
+        stack.add(user, "user")
+    if no_file(cwd / PROJECT_FILE) is None:
+        stack.add(cwd / PROJECT_FILE, "project")
+    chain = _chain(path, env)
+    stack.layers += reversed(chain.layers)
+    stack.files += reversed(chain.files)
+    stack.problems += chain.problems
+    stack.whole &= chain.whole
+    stack.layers.append(environment_layer(env, cwd))
     given, wrong = set_layer(overrides, cwd)
-    layers.append(given)
-    return layers, files, wrong
+    stack.layers.append(given)
+    stack.problems += wrong
+    return stack
 
 
 def _user_file(env: Mapping[str, str]) -> Path | None:
@@ -166,30 +210,33 @@ def _user_file(env: Mapping[str, str]) -> Path | None:
     return Path(home) / ".config" / USER_FILE if home else None
 
 
-def _chain(path: Path, env: Mapping[str, str]) -> list[tuple[Path, Layer]]:
+def _chain(path: Path, env: Mapping[str, str]) -> _Stack:
     """A manifest and what it extends, the manifest first."""
-    chain: list[tuple[Path, Layer]] = []
-    seen: list[Path] = []
+    chain = _Stack()
     while True:
-        layer = read_layer(path, "manifest")
-        chain.append((path, layer))
-        seen.append(path.resolve())
-        if "extends" not in layer.data:
+        layer = chain.add(path, "manifest")
+        if layer is None or "extends" not in layer.data:
             return chain
         target: Any = layer.data.pop("extends")
-        if not isinstance(target, str) or not target:
-            raise ManifestError([layer.problem(("extends",), "should be the path of a manifest", key="extends")])
-        try:
-            path = Path(absolute(expand(target, env), path.parent, path.parent, env))
-        except BadVariable as e:
-            raise ManifestError([layer.problem(("extends",), str(e), key="extends")]) from None
-        if path.resolve() in seen:
-            names = " -> ".join(shown(x) for x in (*(file for file, _ in chain), path))
-            raise ManifestError(
-                [layer.problem(("extends",), f"the chain comes back to itself: {names}", key="extends")]
-            )
-        if not path.is_file():
-            raise ManifestError([layer.problem(("extends",), f"no such file: {shown(path)}", key="extends")])
+        found = _base(target, path, chain.files, env)
+        if isinstance(found, str):
+            chain.fail(layer.problem(("extends",), found, key="extends"))
+            return chain
+        path = found
+
+
+def _base(target: object, path: Path, files: Sequence[Path], env: Mapping[str, str]) -> Path | str:
+    """The manifest that `extends` names, or what is wrong with it."""
+    if not isinstance(target, str) or not target:
+        return "should be the path of a manifest"
+    try:
+        base = Path(absolute(expand(target, env), path.parent, path.parent, env))
+    except BadText as e:
+        return str(e)
+    if base in (file.resolve() for file in files):
+        return f"the chain comes back to itself: {' -> '.join(shown(file) for file in (*files, base))}"
+    why = no_file(base)
+    return base if why is None else f"{why}: {shown(base)}"
 
 
 def _no_extends(layer: Layer) -> list[Problem]:
@@ -204,31 +251,29 @@ def _verify(
     origins: Mapping[KeyPath, Origin],
     path: Path,
     lowered: tuple[Lowered, ...],
+    standing: _Standing,
     *,
     model_required: bool,
-) -> list[Problem]:
-    """Raises for what a valid manifest still gets wrong; gives the warnings."""
+) -> Iterator[Problem]:
+    """What a manifest of the right form still gets wrong, and what is doubtful in it."""
     keys = {each.key for each in lowered}
-    found = [place_finding(finding, origins, keys) for finding in findings(manifest) if not _for_any(finding, origins)]
-    problems = [problem for problem in found if problem.severity == "error"]
+    for finding in findings(manifest):
+        if standing(*finding.keys, *finding.rests_on) and not _for_any(finding, origins):
+            yield place_finding(finding, origins, keys)
     for key, reason in not_served(manifest):
-        problems.append(place(key, reason, label(key), origins, hint="take it out"))
-    if model_required and manifest.model.name is None:
-        file = None if ("model",) in origins else shown(path)
+        if standing(key):
+            yield place(key, reason, label(key), origins, hint="take it out")
+    name: KeyPath = ("model", "name")
+    if model_required and manifest.model.name is None and standing(name):
         missing = place(
-            ("model", "name"), "is missing: which model?", "[model] name", origins,
+            name, "is missing: which model?", "[model] name", origins,
             hint='for example "anthropic:claude-opus-5-5", or "offline:surveyor" for a try without a key',
         )  # fmt: skip
-        problems.append(
-            missing if file is None else Problem(missing.message, file=file, key=missing.key, hint=missing.hint)
-        )
+        yield missing if name[:1] in origins else replace(missing, file=shown(path), line=None, column=None)
     for key in FILES:
         value = getattr(manifest.worker, key[-1])
-        if value is not None and not Path(value).is_file():
-            problems.append(place(key, f"no such file: {shown(Path(value))}", key_label(key), origins))
-    if problems:
-        raise ManifestError(problems)
-    return [problem for problem in found if problem.severity == "warning"]
+        if value is not None and standing(key) and (why := no_file(Path(value))) is not None:
+            yield place(key, f"{why}: {shown(Path(value))}", key_label(key), origins)
 
 
 def _for_any(finding: Finding, origins: Mapping[KeyPath, Origin]) -> bool:

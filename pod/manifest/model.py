@@ -5,9 +5,9 @@ TOML file.
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, Strict
+from pydantic import Field, Strict, field_validator
 
 from pod.manifest.context import ACTING, CompactionSection, ContextSection, Policy, PruneSection, RolloverSection
 from pod.manifest.sections import (
@@ -58,6 +58,13 @@ class Manifest(Section):
     mcp: Annotated[tuple[McpServer, ...], Strict(False)] = ()
     hooks: Annotated[tuple[Hook, ...], Strict(False)] = ()
     interceptors: Annotated[tuple[InterceptorUse, ...], Strict(False)] = ()
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _a_whole_number(cls, value: Any) -> Any:
+        if type(value) is not int:  # `true` and 1.0 equal 1
+            raise ValueError("should be a whole number")
+        return value
 
     @property
     def policy(self) -> Policy:

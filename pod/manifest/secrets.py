@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any
 
-from pod.manifest.errors import KeyPath, Problem, key_label
+from pod.manifest.errors import Problem, key_label
 from pod.manifest.source import Layer
-from pod.manifest.values import is_array, is_table
+from pod.manifest.values import leaves, take_out
 
 _SECRET_KEYS = re.compile(
     r"(.*_)?(api_?key|secret|secret_key|access_token|auth_token|bearer_token|password|authorization)"
@@ -37,22 +35,10 @@ _HINT = "put it in an environment variable and name that in [model] api_key_env"
 def take_secrets(layer: Layer) -> list[Problem]:
     """Problems for each literal secret of a layer. It is taken out, so that nothing later can show it."""
     problems: list[Problem] = []
-    for path, holder, name, value in list(_leaves(layer.data, ())):
+    for path, holder, name, value in list(leaves(layer.data)):
         by_name = isinstance(name, str) and _SECRET_KEYS.fullmatch(name.lower().replace("-", "_"))
         if by_name or (isinstance(value, str) and _SECRET_VALUES.search(value)):
             message = "a secret must not stand in a manifest" if by_name else "this looks like an API key"
             problems.append(layer.problem(path, message, key=key_label(path), hint=_HINT))
-            if is_table(holder):
-                del holder[name]
-            else:
-                holder[name] = ""
+            take_out(holder, name)
     return problems
-
-
-def _leaves(value: dict[str, Any] | list[Any], path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any, Any]]:
-    pairs: Iterable[tuple[Any, Any]] = value.items() if is_table(value) else enumerate(value)
-    for name, inner in pairs:
-        if is_table(inner) or is_array(inner):
-            yield from _leaves(inner, (*path, name))
-        else:
-            yield (*path, name), value, name, inner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, Strict, ValidationInfo, field_validator
+from pydantic import Field, Strict, ValidationInfo, WithJsonSchema, field_validator
 
 from pod.manifest.types import (
     BaseUrl,
@@ -17,7 +17,9 @@ from pod.manifest.types import (
     Seconds,
     Section,
     Strings,
+    Written,
 )
+from pod.names import NAME_PATTERN, unfit_name
 
 Profile: TypeAlias = Literal["safe", "workspace-write", "read-only", "unattended"]
 Action: TypeAlias = Literal["allow", "ask", "deny"]
@@ -46,10 +48,17 @@ LATER_TOOLS = ("fetch_url", "notes", "spawn_pod")
 class PodSection(Section):
     """The pod itself."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$")] | None = Field(
+    name: Annotated[str, WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"})] | None = Field(
         default=None, description="The pod's name, by which it is resumed. Generated where unset.", examples=["auditor"]
     )
     description: str = Field(default="", description="What the pod is for, for listings.")
+
+    @field_validator("name")
+    @classmethod
+    def _usable(cls, value: str | None) -> str | None:
+        if value is not None and (why := unfit_name(value)) is not None:
+            raise ValueError(f"can't be a pod's name: {why}")
+        return value
 
 
 class WorkerSection(Section):
@@ -119,7 +128,9 @@ class ModelSection(Section):
         default=8192, description="Tokens that one reply may have. 0: what the model allows."
     )
     context_window: Annotated[int, Field(ge=0)] = Field(
-        default=0, description="The model's window in tokens. 0: from the table of models, else 32,768 with a warning."
+        default=0,
+        description="The model's window in tokens. 0: from the table of models, else 32,768 with a warning. Another number "
+        "than before drops what refusals taught.",
     )
     reasoning: Reasoning | None = Field(
         default=None,
@@ -134,7 +145,7 @@ class ModelSection(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = Field(
         default=None, description="Nucleus sampling, only where the model takes it.", examples=[0.9]
     )
-    cache_ttl: Annotated[str, Field(pattern=r"^[1-9]\d*[smh]$")] = Field(
+    cache_ttl: Annotated[str, Written(r"[1-9]\d*[smh]", 'a time like "5m", "30m" or "1h"')] = Field(
         default="5m",
         description="How long the provider keeps the prefix cache, as far as it offers a choice: `5m`, `30m`, `1h`.",
     )
@@ -266,7 +277,11 @@ class LimitsSection(Section):
     max_total_tokens: Count | None = Field(
         default=None, description="Tokens of all requests, input and output.", examples=[20_000_000]
     )
-    max_wall_seconds: Seconds | None = Field(default=None, description="Seconds from start to end.", examples=[86_400])
+    max_wall_seconds: Seconds | None = Field(
+        default=None, examples=[86_400],
+        description="Seconds in which a process drives the run, restarts and segments included; while it waits for a human"
+        " or lies stopped no time counts.",
+    )  # fmt: skip
     max_tool_calls: Count | None = Field(default=None, description="Tool calls.", examples=[5000])
     repeat_call: RepeatCall = Field(default_factory=RepeatCall)
     stall: Stall = Field(default_factory=Stall)
@@ -298,7 +313,7 @@ class LogSection(Section):
 class McpServer(Section):
     """A server of the Model Context Protocol whose tools the agent gets. Not served yet."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")] = Field(
+    name: Annotated[str, Written(r"[A-Za-z0-9_-]+", "written with letters, digits, '_' and '-'")] = Field(
         description="The name before its tools.", examples=["docs"]
     )
     command: Command = Field(description="The program and its arguments.", examples=[["docs-mcp"]])
@@ -307,7 +322,9 @@ class McpServer(Section):
 class Hook(Section):
     """A program that is run at an event. Not served yet."""
 
-    event: Annotated[str, Field(pattern=r"^[A-Za-z]+$")] = Field(description="The event.", examples=["PreToolUse"])
+    event: Annotated[str, Written(r"[A-Za-z]+", "a word of letters")] = Field(
+        description="The event.", examples=["PreToolUse"]
+    )
     command: Command = Field(description="The program and its arguments.", examples=[["./check"]])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import stat
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ LayerName: TypeAlias = Literal["default", "user", "project", "manifest", "enviro
 DEEPEST = 50
 """Levels of tables and arrays that a manifest may have."""
 
+LARGEST = 2**63 - 1
+"""The largest whole number of a manifest: TOML promises 64 bits."""
+
+TOO_LARGE = f"a whole number has more than 64 bits; the largest is {LARGEST:,}"
+_DIGITS = re.compile(r"\d[\d_]{4000,}")
 _TOO_DEEP = f"tables and arrays are nested deeper than {DEEPEST} levels"
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
@@ -71,6 +77,7 @@ class Layer:
             column=origin.column if origin else None,
             key=key,
             hint=hint,
+            path=path,
         )
 
 
@@ -86,8 +93,21 @@ def shown(path: Path) -> str:
     """A path as it is shown: relative where it lies in the current folder."""
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, FileNotFoundError):  # elsewhere, or the current folder is gone
         return str(path)
+
+
+def no_file(path: Path) -> str | None:
+    """Why there is no file at a path, in words; None where there is one."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "no such file"
+    except (OSError, ValueError) as e:
+        return str(getattr(e, "strerror", None) or e).lower()
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return None if stat.S_ISREG(mode) else "no such file"
+    return "is a FIFO, and a file is needed" if stat.S_ISFIFO(mode) else "is a device or a socket, and a file is needed"
 
 
 def decode(data: bytes, file: str) -> str:
@@ -121,7 +141,7 @@ def read_layer(path: Path, layer: LayerName) -> Layer:
         raise ManifestError([Problem(f"cannot be read: {e.strerror or e}", file=file)]) from None
     text = decode(data, file)
     try:
-        values = tomllib.loads(text)
+        values = _parsed(text)
     except tomllib.TOMLDecodeError as e:
         raise ManifestError([_syntax(str(e), text, file)]) from None
     except RecursionError:
@@ -130,6 +150,18 @@ def read_layer(path: Path, layer: LayerName) -> Layer:
         raise ManifestError([Problem(_TOO_DEEP, file=file)])
     origins = {key: Origin(layer, file, place.line, place.column) for key, place in locate(text).items()}
     return Layer(layer, file, path.parent, values, origins)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """The values of a text. A number with more digits than the interpreter reads stands as one that is too large all the
+    same.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        return tomllib.loads(_DIGITS.sub(str(LARGEST + 1), text))
 
 
 def _is_deeper(value: object, levels: int) -> bool:

@@ -20,10 +20,9 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
     (("sandbox", "mode"), lambda m: m.sandbox.mode != "off", "a sandbox is not served yet"),
     (
         ("context", "policy"),
-        lambda m: m.context.policy in ("checkpoint", "native"),
-        "this policy is not served yet; off, warn, compact and rollover are",
+        lambda m: m.context.policy == "native",
+        "this policy is not served yet; off, warn, compact, rollover and checkpoint are",
     ),
-    (("context", "ladder"), lambda m: "checkpoint" in m.context.ladder, "the rung checkpoint is not served yet"),
 )
 
 

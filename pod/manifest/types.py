@@ -6,7 +6,18 @@ import re
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    Strict,
+    WithJsonSchema,
+)
+from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
 _PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?)%")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
@@ -59,9 +70,11 @@ def _model_name(value: str) -> str:
 def _base_url(value: str) -> str:
     try:
         parts = urlsplit(value)
-        host = parts.hostname or ""
+        host, _ = parts.hostname or "", parts.port
     except ValueError as e:
         raise ValueError(f"is not a URL: {e}") from None
+    if re.search(r"[\0-\x20\x7f]", value):
+        raise ValueError("is not a URL: it holds spaces or control characters")
     if parts.scheme not in ("http", "https") or not host:
         raise ValueError('should be a URL that begins with "https://"')
     if parts.username or parts.password:
@@ -120,8 +133,32 @@ ModelName: TypeAlias = Annotated[str, AfterValidator(_model_name)]
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(_base_url)]
 """An https address, or plain http to this machine."""
 
-EnvName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+class Written:
+    """A string of one form: `pattern` for programs, `how` it should be written for people."""
+
+    def __init__(self, pattern: str, how: str) -> None:
+        self.pattern, self.how = pattern, how
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "pattern": f"^{self.pattern}$"}
+
+    def _checked(self, value: str) -> str:
+        if re.fullmatch(self.pattern, value) is None:
+            raise ValueError(f"should be {self.how}")
+        return value
+
+
+EnvName: TypeAlias = Annotated[
+    str,
+    Written(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable: letters, digits and '_', no digit first"),
+]
 """The name of an environment variable."""
 
-Reference: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+Reference: TypeAlias = Annotated[
+    str, Written(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", 'written module:function, for example "my_pkg.tools:search_docs"')
+]
 """`package.module:name`."""

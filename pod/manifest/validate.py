@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import copy
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, key_label
+from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, in_order, key_label
 from pod.manifest.model import Manifest
 from pod.manifest.schema import nearest
 from pod.manifest.source import Origin, nearest_origin
@@ -29,11 +30,52 @@ def validate(values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> Ma
     """The manifest of these values. Raises `ManifestError` with all that is wrong; no value of a string is repeated in
     it.
     """
-    try:
-        return Manifest.model_validate(values)
-    except ValidationError as e:
-        errors = e.errors(include_url=False)
-        raise ManifestError([_problem(error, values, origins) for error in errors]) from None
+    manifest, problems = read(values, origins)
+    if problems:
+        raise ManifestError(in_order(problems))
+    return manifest
+
+
+def read(values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> tuple[Manifest, list[Problem]]:
+    """The manifest of these values as far as they can be read, with defaults in the place of the rest, and what is wrong
+    with that.
+    """
+    problems: list[Problem] = []
+    left = copy.deepcopy(dict(values))
+    while True:
+        try:
+            return Manifest.model_validate(left), problems
+        except ValidationError as e:
+            errors = e.errors(include_url=False)
+        problems = problems or [_problem(error, left, origins) for error in errors]
+        paths = {_path(error["loc"], left, keep_last=error["type"] == "missing") for error in errors}
+        if not _leave_out(left, paths):
+            return Manifest(), problems
+
+
+def said(error: ValidationError) -> str:
+    """What is wrong with the values of one table that code made, in the words of a manifest's problems."""
+    found = (_message(each, each["loc"]) for each in error.errors(include_url=False))
+    return "; ".join("; ".join(part for part in both if part) for both in found)
+
+
+def _leave_out(values: dict[str, Any], paths: Iterable[KeyPath]) -> bool:
+    """Takes values out; whether there were any. In an array of tables that is the whole array, for places name its
+    entries by number.
+    """
+    done = False
+    for path in sorted(paths, reverse=True):  # the last entry of an array first
+        holder: Any = values
+        for number, part in enumerate(path[:-1]):
+            inner = _inner(holder, part)
+            if is_array(inner) and any(is_table(entry) for entry in inner):
+                path = path[: number + 1]
+                break
+            holder = inner
+        if path and _inner(holder, path[-1]) is not None:
+            del holder[path[-1]]
+            done = True
+    return done
 
 
 def _problem(error: Any, values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> Problem:
@@ -73,7 +115,10 @@ def _message(error: Any, path: KeyPath) -> tuple[str, str]:
     context: Mapping[str, Any] = error.get("ctx", {})
     value: Any = error.get("input")
     if path == ("version",):
-        return "this runtime reads version 1", ""
+        wanted = (
+            "" if isinstance(value, int) and not isinstance(value, bool) else f", a whole number, not {_kind(value)}"
+        )
+        return f"this runtime reads version 1{wanted}", ""
     if kind == "extra_forbidden":
         return "unknown key", nearest(path)
     if kind == "missing":
@@ -90,7 +135,11 @@ def _message(error: Any, path: KeyPath) -> tuple[str, str]:
         return f"should be {context['expected']}", f"did you mean '{near[0]}'?" if near else ""
     if kind == "value_error":
         return str(context["error"]), ""
-    message = str(error["msg"]).removeprefix("Input ").removeprefix("String ").removeprefix("Tuple ")
+    if kind in ("too_short", "string_too_short"):
+        return "should not be empty", ""
+    if kind == "string_unicode":
+        return "holds bytes that are not UTF-8", ""
+    message = str(error["msg"]).removeprefix("Input ")
     if isinstance(value, int | float) and not isinstance(value, bool):
         message += f", not {value}"
     return message, ""
@@ -100,7 +149,7 @@ def _kind(value: object) -> str:
     names: dict[type, str] = {
         bool: "a truth value",
         int: "a whole number",
-        float: "a number",
+        float: str(value),
         str: "a string",
         list: "an array",
         dict: "a table",
@@ -117,10 +166,8 @@ def place(
     hint: str = "",
 ) -> Problem:
     """A problem with the place of the key, as far as a file or an argument holds it."""
-    origin = nearest_origin(origins, path)
-    if origin is None:
-        return Problem(message, key=label, hint=hint)
-    return Problem(message, file=origin.file, line=origin.line, column=origin.column, key=label, hint=hint)
+    origin = nearest_origin(origins, path) or Origin("default")
+    return Problem(message, file=origin.file, line=origin.line, column=origin.column, key=label, hint=hint, path=path)
 
 
 def place_finding(finding: Finding, origins: Mapping[KeyPath, Origin], lowered: Container[KeyPath] = ()) -> Problem:
@@ -144,4 +191,5 @@ def place_finding(finding: Finding, origins: Mapping[KeyPath, Origin], lowered: 
         key=key_label(main),
         hint=", ".join(hints),
         severity=finding.severity,
+        path=main,
     )

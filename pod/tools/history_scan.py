@@ -1,42 +1,35 @@
-"""What `session_history` looks at: the items of a session as rows, read in bounds and gone on with by a cursor.
+"""What `session_history` looks at: the items of a session as rows, read in bounds, to be gone on with from any place.
 
 Segments come newest first, the entries of one segment in order. A row stands where its item entered the view: user
-input that was never admitted (queued, rejected, given back) has none.
+input that was never admitted, was given back or was rejected has none.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 from pod.errors import LogDamaged
 from pod.log import entries as e
 from pod.log.files import open_file
 from pod.log.lines import Invalid, Line, parse
-from pod.reading import Segment
+from pod.reading import ITEM_KINDS, Allowance, End, Segment, SessionReader, Spent, before
+from pod.tools.history_cursor import PENDING, Passed, Place, mark_of
 from worker import records as w
 from worker.items import AssistantItem, ContextItem, Image, Item, ToolCallItem, ToolResultItem, UserItem
 from worker.records import Record
-from worker.tools import ToolFault
 
 SCAN_BYTES = 2 << 20
 """Bytes of logs that one call reads at most."""
 
 SCAN_ROWS = 500
-"""Rows that one call looks at at most."""
+"""Rows that one call looks at at most: entries, and items beyond the first of an entry."""
 
 LINE_BYTES = 1 << 20
 """A longer line is passed over and counted."""
-
-PENDING = 8
-"""Inputs not yet admitted that a cursor remembers the place of."""
 
 OWN = "session_history"
 """The tool's name: its own answers are never given again."""
@@ -49,19 +42,14 @@ UNSEEN = "its text is over 1 MiB, or stands much earlier in the log than its pla
 
 RowType: TypeAlias = Literal["user", "assistant", "tool_call", "tool_result", "context"]
 
+BY_BYTES, BY_ROWS = f"{SCAN_BYTES >> 20} MiB", f"{SCAN_ROWS} rows"
+"""How a bound that ended a call is named."""
+
+_KINDS = ITEM_KINDS | {"admitted", "withdrawn", "input_rejected"}
+_FOR_ANCHORS = 256
 _CHUNK = 1 << 16
-_ANCHOR = 64
 _PROBE = 1 << 18
 _AT = re.compile(rb'\{"v":\d{1,6},"seq":\d{1,15},"id":"[^"\\]{1,64}","at":"([^"\\]{1,40})"')
-
-
-class Place(NamedTuple):
-    """Where to go on: an offset in a segment, rows of that line already given, the lines of inputs not yet admitted."""
-
-    segment: str
-    offset: int = 0
-    skip: int = 0
-    pending: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +71,29 @@ class Row:
 
 
 @dataclass(slots=True)
-class Bounds:
+class Bounds(Allowance):
     """What one call may still read, what it passed over, and which bound ended it (empty: none did)."""
 
-    bytes: int = SCAN_BYTES
+    bytes: int = SCAN_BYTES - _FOR_ANCHORS
     rows: int = SCAN_ROWS
     too_long: int = 0
     damaged: int = 0
     ended_by: str = ""
+
+    @property
+    def passed(self) -> Passed:
+        """What was passed over."""
+        return Passed(self.too_long, self.damaged)
+
+    def line(self, file: BinaryIO, at: int, most: int) -> bytes:
+        """The bytes from `at` to the next newline, without it, at most `most`. Raises `Spent`."""
+        found = bytearray()
+        while len(found) < most and (chunk := self.read(file, at + len(found), _CHUNK)):
+            part, newline, _ = chunk.partition(b"\n")
+            found += part
+            if newline:
+                break
+        return bytes(found)
 
 
 # -- items as rows ------------------------------------------------------------------------------------------------
@@ -124,125 +127,157 @@ def _media(images: tuple[Image, ...]) -> str:
     return "".join(f"\n[image, {image.media_type}: not shown]" for image in images)
 
 
+# -- one segment --------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An input that is not yet admitted: where its entry begins, and itself unless it has to be read again."""
+
+    offset: int
+    item: UserItem | None = None
+
+
 @dataclass(slots=True)
 class Rows:
-    """The rows of one segment from a place on. `place` is where to go on once `rows` has ended."""
+    """The rows of one segment from a place on. `place` is where to go on once `rows` has ended.
+
+    `oldest`: nothing older can be read, so what the segment began with is shown here. `hidden` are ids of user inputs
+    that are not shown.
+    """
 
     segment: Segment
     oldest: bool
     bounds: Bounds
     place: Place
-    stop: int | None = None
-    _inputs: dict[str, tuple[UserItem, int]] = field(default_factory=dict[str, tuple[UserItem, int]])
+    hidden: Container[str] = ()
+    _inputs: dict[str, _Waiting] = field(default_factory=dict[str, _Waiting])
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
         """Each row with the place of it: to go on there gives it again.
 
         Ends where the segment ends or a bound is reached.
         """
-        bounds, label, skip = self.bounds, self.segment.id, self.place.skip
+        self._inputs = {mark: _Waiting(offset) for offset, mark in self.place.pending}
         with open_file(self.segment.path) as file:
-            self._remember(file)
-            for offset, data, whole in self._lines(file):
-                if self.stop is not None and offset >= self.stop:
-                    return
-                try:
-                    line = parse(data, offset, 0)
-                    record = e.record_of(line, self.segment.path)
-                except (Invalid, LogDamaged):
-                    bounds.damaged += whole  # a last line without its newline may be one that is just being written
-                    continue
-                if self.segment.upto is not None and line.seq > self.segment.upto:
-                    return
-                pending = tuple(at for _, at in self._inputs.values())[-PENDING:]
-                for number, row in enumerate(() if record is None else self._of(record, line)):
-                    if number < skip:
-                        continue
-                    here = Place(label, offset, number, pending)
-                    if bounds.rows <= 0:
-                        bounds.ended_by, self.place = f"{SCAN_ROWS} rows", here
-                        return
-                    bounds.rows -= 1
-                    yield row, here
-                skip = 0
+            try:
+                yield from self._rows(file)
+            except Spent:
+                self.bounds.ended_by = BY_BYTES
 
-    def _of(self, record: Record, line: Line) -> Iterator[Row]:
-        label = self.segment.id
+    def _rows(self, file: BinaryIO) -> Iterator[tuple[Row, Place]]:
+        bounds, first, skip = self.bounds, self.place.offset, self.place.skip
+        for offset, data, whole in self._lines(file):
+            skipped = skip if offset == first else 0
+            if not self._count(self._here(offset, skipped)):
+                return
+            try:
+                line = parse(data, offset, 0)
+                record = e.record_of(line, self.segment.path) if line.kind in _KINDS else None
+                parts = [] if record is None else self._of(record, line)
+            except (Invalid, LogDamaged):
+                bounds.damaged += whole  # a last line without its newline may be one that is just being written
+                continue
+            if self.segment.upto is not None and line.seq > self.segment.upto:
+                return
+            for number, part in enumerate(parts[skipped:], skipped):
+                here = self._here(offset, number)
+                if number > skipped and not self._count(here):
+                    return
+                self.place = here
+                row = self._admitted(file, part, line) if isinstance(part, str) else part
+                if row.item not in self.hidden:
+                    yield row, here
+            if isinstance(record, w.Admitted):
+                self._forget(*record.ids)
+
+    def _count(self, here: Place) -> bool:
+        """Whether one row more may be looked at."""
+        if self.bounds.rows <= 0:
+            self.bounds.ended_by, self.place = BY_ROWS, here
+            return False
+        self.bounds.rows -= 1
+        return True
+
+    def _here(self, offset: int, skip: int) -> Place:
+        pending = tuple((waiting.offset, mark) for mark, waiting in self._inputs.items())[-PENDING:]
+        return Place(self.place.step, offset, skip, 0, pending)
+
+    def _of(self, record: Record, line: Line) -> list[Row | str]:
+        """The rows of an entry; for an admitted input its id."""
         match record:
             case e.SegmentStarted():
-                for item in record.pending_inputs:
-                    self._inputs[item.id] = (item, line.offset)
-                for item in record.items:
-                    # Older segments hold the originals of what was retained; only what is new here is a row of its own.
-                    if self.oldest or (isinstance(item, ContextItem) and item.kind in SHOWN_CONTEXT):
-                        yield row_of(item, label, line.seq, line.at)
-            case w.Input():
-                self._inputs[record.item.id] = (record.item, line.offset)
+                if line.offset or self.segment.lineage is None:
+                    raise Invalid("a beginning that cannot be believed")
+                self._wait(line.offset, *record.pending_inputs)
+                # Older segments hold the originals of what was retained; only what is new here is a row of its own.
+                items = [
+                    i for i in record.items if self.oldest or (isinstance(i, ContextItem) and i.kind in SHOWN_CONTEXT)
+                ]
             case w.Admitted():
-                for known in record.ids:
-                    item, _ = self._inputs.pop(known, (None, 0))
-                    if item is not None:
-                        yield row_of(item, label, line.seq, line.at)
-                    else:
-                        yield Row(label, line.seq, line.at, known, "user", "", mark=UNSEEN)
+                return [*record.ids]
+            case w.Input():
+                self._wait(line.offset, record.item)
+                return []
             case w.Withdrawn():
-                for known in record.ids:
-                    self._inputs.pop(known, None)
+                self._forget(*record.ids)
+                return []
             case e.InputRejected():
-                self._inputs.pop(record.id, None)
+                self._forget(record.id)
+                return []
             case w.ReplyRecord() | w.ContextAdded():
-                for item in record.items:
-                    yield row_of(item, label, line.seq, line.at)
+                items = record.items
             case w.ToolResult():
-                yield row_of(record.item, label, line.seq, line.at)
+                items = (record.item,)
+            case _:
+                return []
+        return [row_of(item, self.segment.id, line.seq, line.at) for item in items]
+
+    def _wait(self, offset: int, *items: UserItem) -> None:
+        self._inputs |= {mark_of(item.id): _Waiting(offset, item) for item in items}
+
+    def _forget(self, *ids: str) -> None:
+        for known in ids:
+            self._inputs.pop(mark_of(known), None)
+
+    def _admitted(self, file: BinaryIO, known: str, line: Line) -> Row:
+        waiting = self._inputs.get(mark_of(known))
+        if waiting is not None and waiting.item is None:
+            self._read_again(file, waiting.offset)
+            waiting = self._inputs.get(mark_of(known))
+        item = waiting.item if waiting is not None else None
+        if item is None or item.id != known:
+            return Row(self.segment.id, line.seq, line.at, known, "user", "", mark=UNSEEN)
+        return row_of(item, self.segment.id, line.seq, line.at)
+
+    def _read_again(self, file: BinaryIO, offset: int) -> None:
+        """Reads the inputs of an entry that was passed in an earlier call."""
+        try:
+            line = parse(self.bounds.line(file, offset, LINE_BYTES + 1), offset, 0)
+            record = e.record_of(line, self.segment.path)
+        except (Invalid, LogDamaged):
+            return
+        match record:
+            case w.Input():
+                self._wait(offset, record.item)
+            case e.SegmentStarted():
+                self._wait(offset, *record.pending_inputs)
             case _:
                 return
 
-    def _remember(self, file: BinaryIO) -> None:
-        for offset in self.place.pending:
-            file.seek(offset)
-            data = file.readline(LINE_BYTES + 1)
-            self.bounds.bytes -= len(data)
-            try:
-                line = parse(data.rstrip(b"\n"), offset, 0)
-                record = e.record_of(line, self.segment.path)
-            except (Invalid, LogDamaged):
-                continue
-            if isinstance(record, w.Input):
-                self._inputs[record.item.id] = (record.item, offset)
-            elif isinstance(record, e.SegmentStarted):
-                self._inputs |= {item.id: (item, offset) for item in record.pending_inputs}
-
     def _lines(self, file: BinaryIO) -> Iterator[tuple[int, bytes, bool]]:
-        """Offset and bytes of the lines from the place on, and whether a newline follows.
-
-        Where the bytes run out, `place` says how far it came.
-        """
-        bounds, label = self.bounds, self.segment.id
-        begin = at = self.place.offset
-        passing = False
-        if begin:
-            file.seek(begin - 1)
-            passing = file.read(1) != b"\n"
-        file.seek(begin)
+        """Offset and bytes of the lines from the place on, and whether a newline follows. Raises `Spent`."""
+        bounds, first, skip = self.bounds, self.place.offset, self.place.skip
+        begin = at = first
+        passing = bool(begin) and bounds.read(file, begin - 1, 1) != b"\n"
         rest = bytearray()
         while True:
-            if self.stop is not None and (at if passing else begin) >= self.stop:
-                return
-            if bounds.bytes <= 0:
-                pending = tuple(place for _, place in self._inputs.values())[-PENDING:]
-                skip = self.place.skip if begin == self.place.offset else 0
-                bounds.ended_by, self.place = (
-                    f"{SCAN_BYTES >> 20} MiB",
-                    Place(label, at if passing else begin, skip, pending),
-                )
-                return
-            chunk = file.read(min(_CHUNK, bounds.bytes))
+            self.place = self._here(at if passing else begin, skip if begin == first else 0)
+            chunk = bounds.read(file, at, _CHUNK)
             if not chunk:
                 if rest:
                     yield begin, bytes(rest), False
                 return
-            bounds.bytes -= len(chunk)
             used = 0
             while (newline := chunk.find(b"\n", used)) >= 0:
                 rest += chunk[used:newline]
@@ -265,70 +300,80 @@ class Rows:
                 rest.clear()
 
 
-# -- finding by time ----------------------------------------------------------------------------------------------
+# -- a whole session ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Scan:
+    """A session from a place on, segment by segment, each looked at when it is come to.
+
+    `place` is where to go on, `end` why there is nothing before the last segment that was met (None: there may be),
+    `met` whether a segment's rows were looked at.
+    """
+
+    reader: SessionReader
+    session: str
+    bounds: Bounds
+    place: Place
+    end: End | None = None
+    met: bool = False
+
+    def segments(self) -> Iterator[Segment]:
+        """The segments, newest first, until the session or a bound ends."""
+        while True:
+            if self.bounds.rows <= 0:
+                self.bounds.ended_by = BY_ROWS
+                return
+            self.bounds.rows -= 1
+            try:
+                segment, self.end = self.reader.look(self.place.step, self.session, self.bounds)
+            except Spent:
+                self.bounds.ended_by = BY_BYTES
+                return
+            if segment is None:
+                return
+            yield segment
+            step = before(segment) if self.end is None else None
+            if step is None:
+                return
+            self.place = Place(step)
+
+    def rows(self, window: str | None = None) -> Iterator[tuple[Row, Place]]:
+        """All rows, or those of one segment, each with its place."""
+        for segment in self.segments():
+            if window not in {None, segment.id}:
+                continue
+            self.met = True
+            rows = self.of(segment)
+            yield from rows.rows()
+            if self.bounds.ended_by:
+                self.place = rows.place
+                return
+            if window is not None:
+                return
+
+    def of(self, segment: Segment) -> Rows:
+        """The rows of the segment that `segments` gave last, from the place on."""
+        step = before(segment)
+        oldest = self.end is not None or step is None or not self.reader.folder.segment_path(step.segment).is_file()
+        return Rows(segment, oldest, self.bounds, self.place, self.reader.taken_back())
 
 
 def near(path: Path, at: str, bounds: Bounds) -> int:
     """The start of a line of which no earlier line was written at `at` or later, found by bisection.
 
     Times of a log grow but for changes of the clock, so what is looked for may also stand before it. Leaves more than
-    the longest line of what one call may read.
+    the longest line of what one call may read. Raises `Spent`.
     """
     low, high = 0, path.stat().st_size
     least = bounds.bytes - 2 * _PROBE
     with open_file(path) as file:
         while high - low > _CHUNK and bounds.bytes > least:
             middle = (low + high) // 2
-            file.seek(middle)
-            rest = file.readline(_PROBE)
-            start = file.tell()
-            head = file.read(256)
-            bounds.bytes -= len(rest) + len(head)
-            found = _AT.match(head) if rest.endswith(b"\n") and start < high else None
+            start = middle + len(bounds.line(file, middle, _PROBE)) + 1
+            found = _AT.match(bounds.read(file, start, 256)) if start < high else None
             if found is not None and found[1].decode() < at:
                 low = start
             else:
                 high = middle
     return low
-
-
-# -- cursors ------------------------------------------------------------------------------------------------------
-
-
-def write_cursor(place: Place, path: Path, binding: str, bounds: Bounds) -> str:
-    """A place as opaque text, bound to the question and to the bytes before it, with what was passed over so far."""
-    passed = [bounds.too_long, bounds.damaged]
-    values = [place.segment, place.offset, place.skip, place.pending, passed, _anchor(path, place.offset), binding]
-    return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")
-
-
-def read_cursor(text: str, segments: tuple[Segment, ...], binding: str, bounds: Bounds) -> Place:
-    """The place in a cursor.
-
-    Raises `ToolFault`: `bad_cursor` for another question's, `stale_cursor` where the log was rewritten.
-    """
-    try:
-        raw: Any = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        label, offset, skip, pending, passed, anchor, bound = raw
-        too_long, damaged = (max(int(count), 0) for count in passed)
-        place = Place(str(label), int(offset), int(skip), tuple(int(p) for p in pending)[:PENDING])
-    except (ValueError, TypeError, binascii.Error, RecursionError):
-        raise ToolFault("bad_cursor: this is not a cursor; leave it out to begin again") from None
-    if bound != binding or min(place.offset, place.skip, *place.pending, 0) < 0:
-        raise ToolFault(
-            "bad_cursor: the cursor is for another question or another session; leave it out to begin again"
-        )
-    path = next((s.path for s in segments if s.id == place.segment), None)
-    if path is None or _anchor(path, place.offset) != anchor:
-        raise ToolFault("stale_cursor: the history was rewritten or cleared since; leave the cursor out to begin again")
-    bounds.too_long, bounds.damaged = too_long, damaged
-    return place
-
-
-def _anchor(path: Path, offset: int) -> int:
-    """A checksum of the bytes before an offset: it stands as long as the log is only appended to."""
-    start = max(offset - _ANCHOR, 0)
-    with open_file(path) as file:
-        file.seek(start)
-        data = file.read(offset - start)
-    return zlib.crc32(data) if len(data) == offset - start else -1

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import errno
+import os
+import stat
+
 import pytest
 from builtin.builtin_rig import Rig
 
+from worker.builtin.registry import builtin_tool
 from worker.builtin.seen import SeenFiles
 from worker.text import sha256
 from worker.tools import ToolFault
@@ -150,3 +155,64 @@ async def test_writes_outside_of_the_scope_change_nothing(rig: Rig) -> None:
         with pytest.raises(ToolFault, match="outside the write scope"):
             await rig.call(name, path="../new", **arguments)
     assert not (rig.root.parent / "new").exists()
+
+
+@pytest.mark.parametrize("new", ["2\n", "a text that is longer than the old one\n"])
+async def test_a_change_shows_under_every_name_of_a_file_and_no_temporary_is_left(rig: Rig, new: str) -> None:
+    target = rig.file("a", "one\ntwo\n")
+    target.chmod(0o640)
+    (rig.root / "b").hardlink_to(target)
+    await rig.call("read_file", path="a")
+    edited = await rig.call("edit_file", path="a", old="two\n", new=new)
+    assert (rig.root / "b").read_text() == f"one\n{new}"
+    written = await rig.call("write_file", path="b", content=new)
+    assert target.read_text() == new
+    for output in (edited, written):
+        assert "the file has 2 names (hard links), all of them show it" in output.summary
+    assert target.stat().st_nlink == 2 and stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert sorted(path.name for path in rig.root.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("failing", ["growth", "old part"])
+async def test_a_disk_that_fills_up_leaves_a_linked_file_or_the_new_content_beside_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    target = rig.file("a", "old\n")
+    (rig.root / "b").hardlink_to(target)
+    real = os.pwrite
+
+    def full(fd: int, data: bytes, offset: int) -> int:
+        if (offset > 0) == (failing == "growth"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(ToolFault, match="No space left") as caught:
+        await rig.call("write_file", path="a", content="new and longer\n")
+    beside = [path for path in rig.root.iterdir() if path.name not in {"a", "b"}]
+    if failing == "growth":
+        assert target.read_text() == "old\n" and not beside
+    else:
+        assert beside[0].read_text() == "new and longer\n" and beside[0].name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "content", "after"),
+    [
+        (b"x\r\ny\r\n", "z\n", b"x\r\ny\r\nz\r\n"),
+        (b"x\r\ny", "z\nw", b"x\r\ny\r\nz\r\nw\r\n"),
+        (b"x\ny\n", "z\r\n", b"x\ny\nz\n"),
+        (b"a\r\nb\nc\r\n", "z\n", b"a\r\nb\nc\r\nz\r\n"),
+        (b"a\r\nb\nc\n", "z\n", b"a\r\nb\nc\nz\n"),
+        (b"no end", "z\r\nw", b"no end\r\nz\r\nw\r\n"),
+        (b"", "z\r\n", b"z\r\n"),
+    ],
+)
+async def test_an_append_follows_the_line_ends_that_most_lines_have(
+    rig: Rig, before: bytes, content: str, after: bytes
+) -> None:
+    target = rig.file("a", before)
+    await rig.call("append_file", path="a", content=content)
+    assert target.read_bytes() == after
+    preview = builtin_tool("append_file").preview
+    assert preview is not None and preview({"path": "a", "content": content}, before) == after

@@ -55,10 +55,12 @@ def test_without_an_id_all_questions_are_listed_with_what_they_ask(asked: Rig) -
     assert _files(asked) == set()
 
 
-def test_all_answers_every_question(asked: Rig) -> None:
+def test_all_answers_every_question_says_what_that_allows_and_is_named_as_a_way_out(asked: Rig) -> None:
+    waits = asked.pod("resume", "a")
+    assert waits.code == 3 and "pod approve a --all --resume     or: pod deny a --all --resume" in waits.err
     done = asked.pod("approve", "a", "--all", "--resume")
     assert (done.code, done.text) == (0, "done\n"), done.err
-    assert "3 approved" in done.err
+    assert "3 approved: writes for the rest of the run and this call" in done.err
     assert _files(asked) == {"one.txt", "two.txt", "three.txt"}
 
 
@@ -68,11 +70,17 @@ def test_deny_all_runs_none_and_tells_the_model_why(asked: Rig) -> None:
     assert _files(asked) == set()
     log = asked.pod("log", "a", "--json").lines
     assert sum(event["type"] == "permission.denied" and "not today" in event["reason"] for event in log) == 3
+    for shown in (done.err, asked.pod("log", "a").text, asked.pod("inspect", "a").text):
+        lines = [line for line in shown.splitlines() if "denied:" in line]
+        assert len(lines) == 3 and all("not today" in line and "; by " in line for line in lines), shown
+        assert all(any(what in line for line in lines) for what in ("one.txt", "two.txt", "touch three.txt"))
+    assert done.err.count("not today") == 3, "the result of a denied call is not told a second time"
 
 
 def test_a_beginning_or_an_end_of_an_id_is_enough_where_it_is_one_questions(asked: Rig) -> None:
     first, second, third = _open(asked)
-    assert asked.pod("approve", "a", third[-8:]).code == 0
+    one = asked.pod("approve", "a", third[-8:])
+    assert one.code == 0 and "pod a: approved: this call;" in one.err
     assert _open(asked) == [first, second]
     wrong = asked.pod("approve", "a", first[:6], "--scope", "once")
     assert wrong.code == 2 and "may be 2 questions" in wrong.err and second in wrong.err
@@ -92,6 +100,7 @@ def test_on_a_terminal_each_question_is_put_and_settled_ones_are_skipped(asked: 
     with terminal(asked, "approve", "a", "--resume", "-q") as screen:
         _answered(screen, "one.txt", "?\n")
         _answered(screen, "Ctrl-D leaves the question open", "a\n")
+        screen.read_until("approved: writes for the rest of the run")
         screen.read_until("(and 1 more like it)")
         _answered(screen, "touch three.txt", "n\n")
         assert screen.end() == 0, screen.seen
@@ -146,5 +155,5 @@ def test_with_some_questions_answered_the_pod_still_waits(asked: Rig) -> None:
     asked.pod("approve", "a", label)
     assert asked.pod("ls", "--json").json[0]["status"] == "waiting"
     asked.pod("approve", "a", "--all")
-    assert asked.pod("ls", "--json").json[0]["status"] == "stopped short"
+    assert asked.pod("ls", "--json").json[0]["status"] == "answered"
     assert json.loads(asked.pod("resume", "a", "--json").out)["status"] == "finished"

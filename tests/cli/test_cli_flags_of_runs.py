@@ -64,7 +64,8 @@ def test_a_schema_that_comes_with_a_later_run_reaches_the_model_and_each_run_has
         manifest = shell.rig.manifest(server)
         shell("run", manifest, "hi", "--name", "a", "-q")
         for n in (3, 4):
-            out = shell("run", manifest, f"count {n}", "--name", "a", "--output-schema", schema, "-q")
+            begun = ("run", manifest, f"count {n}", "--name", "a") if n == 3 else ("resume", "a", f"count {n}")
+            out = shell(*begun, "--output-schema", schema, "-q")
             assert json.loads(out) == {"n": n}
         sent = [json.dumps(r.json["messages"]).count("must be one JSON value") for r in server.requests]
         assert sent == [0, 1, 1, 1, 1], "told once, in the request of the run that brought it"

@@ -95,7 +95,7 @@ def test_the_examples_parse() -> None:
         (["run"], "required: MANIFEST; see `pod run --help`"),
         (["gc"], "gc needs an age: pod gc --older-than 30d"),
         (["gc", "--older-than", "soon"], "write it as 12h, 30d or 8w"),
-        (["rewind", "x", "--to", "many"], "invalid int value"),
+        (["rewind", "x", "--to", "many"], "--to: should be the number of an entry"),
         (["show", "nobody"], "there is no pod named 'nobody'"),
         (["show", "../x"], "can't be a pod's name"),
         (["run", "nothing.toml", "x"], "nothing.toml: no such file"),

@@ -159,7 +159,7 @@ def test_check_imports_interceptors_and_knows_the_names_of_own_tools(
     text = (
         'version = 1\n[model]\nname = "offline:surveyor"\n[tools]\npython = ["mine_of_this_test:look"]\n'
         '[permissions]\nrules = [{ tool = "look", action = "ask" }, { tool = "lok", action = "deny" }]\n'
-        '[[interceptors]]\nuse = "mine_of_this_test:Good"\n'
+        '[[interceptors]]\nuse = "mine_of_this_test:Good"\n[scope]\nwrite = ["."]\n'
     )
     Path("m.toml").write_text(text)
     assert "fine" in shell("manifest", "check", "m.toml")
@@ -182,3 +182,97 @@ def test_check_says_which_defaults_gave_way_to_a_small_window(shell: Shell) -> N
         "key": "[compaction] worker_context_max_tokens",
         "was": 50_000,
     }
+
+
+# -- what works and is likely not meant -----------------------------------------------------------------------
+
+
+def test_check_warns_of_a_window_that_is_a_guess_and_names_the_model_that_may_be_meant(shell: Shell) -> None:
+    text = (
+        '[model]\nname = "anthropic:claude-sonet-5-5"\nfallback = ["openai:gtp-4o"]\n[tools]\nenable = []\n'
+        '[compaction.model]\nname = "openai-chat:own"\nbase_url = "http://localhost:9"\n'
+    )
+    Path("m.toml").write_text(text)
+    warned = shell.json("manifest", "check", "m.toml")["warnings"]
+    assert [w.partition(": the window of ")[0] for w in warned] == [
+        "m.toml:2: [model] name",
+        "m.toml:3: [model] fallback",
+        "m.toml:7: [compaction.model] name",
+    ]
+    assert "(did you mean anthropic:claude-sonnet-5-5?): 32,768 tokens are a guess; [model] context_window" in warned[0]
+    assert "did you mean openai:gpt-4o?" in warned[1]
+    assert "did you mean" not in warned[2] and "[compaction.model] context_window" in warned[2]
+    Path("m.toml").write_text(text.replace("[tools]", "context_window = 100000\n[tools]").partition("[compaction")[0])
+    assert not any("m.toml:2" in w for w in shell.json("manifest", "check", "m.toml")["warnings"])
+
+
+def test_check_warns_of_tools_that_can_write_nothing_and_of_roots_that_are_not_there(shell: Shell) -> None:
+    Path("m.toml").write_text('[model]\nname = "offline:surveyor"\n')
+    shell("manifest", "check", "m.toml")
+    (warning,) = shell.err.splitlines()
+    assert "m.toml: [tools] enable: edit_file can write nothing: [scope] write names no folder" in warning
+    with Path("m.toml").open("a") as file:
+        file.write('[scope]\nread = [".", "none"]\nwrite = ["later"]\n')
+    shell("manifest", "check", "m.toml")
+    told = [line.partition("warning: ")[2] for line in shell.err.splitlines()]
+    work = shell.rig.work.resolve()
+    assert told == [
+        f"m.toml:4: [scope.read #2]: {work}/none is not there",
+        f"m.toml:5: [scope.write #1]: {work}/later is not there",
+    ]
+
+
+def test_a_flag_that_stands_for_a_key_is_blamed_by_its_own_name(shell: Shell) -> None:
+    flags = ("--model", "foo", "--max-cost", "0", "--max-requests", "-1", "--timeout", "nan")
+    shell("run", "offline-survey", "x", *flags, "--set", "prune.enabled=3", code=2)
+    told = [line.removeprefix("pod: error: ").partition(":")[0] for line in shell.err.splitlines()]
+    assert sorted(told) == ["--max-cost", "--max-requests", "--model", "--set prune.enabled", "--timeout"]
+    shell("manifest", "new", "--model", "foo", code=2)
+    assert shell.err.startswith('pod: error: --model foo: should be written provider:model, for example "')
+    shell("manifest", "new", "--name", "a b", code=2)
+    assert shell.err.startswith("pod: error: --name a b: can't be a pod's name: letters, digits")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("manifest", "check", "x" * 400),
+        ("manifest", "new", "x" * 400 + ".toml"),
+        ("manifest", "new", "x" * 400 + ".toml", "--name", "a"),
+        ("manifest", "check", "offline-survey", "-C", "x" * 400),
+        ("run", "offline-survey", "x", "--name", "x" * 400),
+        ("run", "offline-survey", "x", "--name", "ok/lock"),
+        ("run", "offline-survey", "x", "--output-schema", "x" * 400),
+        ("run", "offline-survey", "x", "--max-requests", "9" * 5000),
+    ],
+)
+def test_a_name_that_no_file_can_have_and_a_number_without_end_are_one_line(
+    shell: Shell, args: tuple[str, ...]
+) -> None:
+    shell(*args, code=2)
+    assert shell.err.count("\n") == 1 and "unexpected" not in shell.err
+
+
+@pytest.mark.parametrize("home", ["file", "x" * 400])
+def test_a_home_that_can_be_no_folder_is_one_line(shell: Shell, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").write_text("")
+    monkeypatch.setenv("POD_HOME", home)
+    shell("ls", code=2)
+    assert shell.err.count("\n") == 1 and f"pods lie in {shell.rig.work.resolve() / home}" in shell.err
+
+
+def test_the_list_of_tools_says_which_are_on_by_default(shell: Shell) -> None:
+    on = "read_file, list_files, search_text, edit_file, shell, tasks"
+    assert f"On by default: {on}." in shell("tools")
+    assert ", ".join(sorted(t["name"] for t in shell.json("tools") if t["default"])) == ", ".join(
+        sorted(on.split(", "))
+    )
+
+
+def test_a_run_warns_once_of_a_window_that_is_a_guess_and_goes_on(shell: Shell) -> None:
+    manifest = shell.rig.manifest(None)
+    shell("run", manifest, "x", "--name", "a", "--model", "openai:gtp-4o", "--set", "model.context_window=0", code=75)
+    said = "the window of openai:gtp-4o is not known (did you mean openai:gpt-4o?): 32,768 tokens are a guess"
+    assert shell.err.count(said) == 1
+    (log,) = (shell.rig.home / "pods" / "a").glob("*.jsonl")
+    assert log.read_text().count(said) == 1

@@ -14,11 +14,14 @@ from pod.cli.live import State, bar
 from pod.cli.progress import Lines
 from pod.cli.pulse import HEARTBEAT, Pulse
 from pod.events import (
+    ApprovalAnsweredEvent,
+    ApprovalAskedEvent,
     CompactionCompleted,
     CompactionProgress,
     CompactionStarted,
     Event,
     Init,
+    PermissionDeniedEvent,
     RequestStarted,
     ToolCompleted,
     Warning_,
@@ -97,3 +100,27 @@ def test_lines_are_short_clean_and_name_failures() -> None:
     assert len(line) <= 80 and "\n" not in line
     warned = lines.of(Warning_(code="x", message="m" * 300))
     assert warned is not None and "m" * 300 in warned
+
+
+def test_a_denial_is_one_line_that_names_what_was_denied_and_by_whom() -> None:
+    lines = Lines(width=80)
+    denied = PermissionDeniedEvent(
+        call_id="c", tool="write_file", reason="the profile 'read-only' allows nothing", summary="write_file: a.txt"
+    )
+    result = ToolCompleted(call_id="c", name="write_file", status="denied", summary="write_file was not run", seconds=0)
+    assert lines.of(denied) == "  denied: write_file: a.txt; the profile 'read-only' allows nothing"
+    assert lines.of(result) == ""
+    other = lines.of(result.model_copy(update={"call_id": "of an interceptor that puts nothing on record"}))
+    assert other == "  write_file [denied]: was not run"
+
+
+def test_a_no_in_the_log_stands_for_the_denial_that_follows_and_a_yes_says_what_it_allows() -> None:
+    lines = Lines(verbose=True, width=80)
+    for label in ("no", "yes"):
+        lines.of(ApprovalAskedEvent(id=label, call_id=label, tool="shell", summary=f"shell: {label}", scope="run"))
+    said = lines.of(ApprovalAnsweredEvent(id="no", approved=False, by="ann", message="not now"))
+    assert said == "  denied: shell: no; by ann: not now"
+    assert lines.of(PermissionDeniedEvent(call_id="no", tool="shell", reason="denied by ann: not now")) == ""
+    yes = ApprovalAnsweredEvent(id="yes", approved=True, by="ann")
+    assert lines.of(yes) == "  approved: shell: yes; by ann (writes for the rest of the run)"
+    assert lines.of(yes.model_copy(update={"scope": "once"})) == "  approved: shell: yes; by ann (this call)"

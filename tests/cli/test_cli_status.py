@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any, get_args
 
 import anyio
 import pytest
@@ -13,13 +15,16 @@ from pod import operations as op
 from pod.cli.listing import status_of
 from pod.log import entries as e
 from pod.log.folder import PodFolder
-from pod.peek import TAIL_MOST, glance
+from pod.peek import STATUSES, TAIL_MOST, Status, glance
 from pod.session import Session
+from pod.staging import new_stage, owned
 from worker.ids import uuid7
-from worker.items import AssistantItem, ToolResultItem, UserItem
+from worker.items import AssistantItem, ToolCallItem, ToolResultItem, UserItem
 from worker.models.base import Usage
 from worker.records import Admitted, Input, ReplyRecord, ToolResult
-from worker.testing.provider_server import Answer, ProviderServer
+from worker.testing.provider_server import Answer, Call, ProviderServer
+
+pytestmark = pytest.mark.anyio
 
 
 def made(home: Path, status: str | None, *, name: str = "a") -> None:
@@ -34,6 +39,22 @@ def made(home: Path, status: str | None, *, name: str = "a") -> None:
         session.put(ReplyRecord(items=(AssistantItem(text="done"),), usage=Usage(), model="m:x", cost_usd=0.5))
         if status is not None:
             session.put(e.RunEndedEntry(run="r", status=status))
+    finally:
+        session.close()
+
+
+def half_way(home: Path, name: str = "a") -> None:
+    """A pod whose run is open behind the result of a call."""
+    made(home, "finished", name=name)
+    session = Session.open(home, name, durability="os")
+    try:
+        said = UserItem(text="and that")
+        session.put(Input(item=said))
+        session.put(e.RunStarted(run=uuid7()))
+        session.put(Admitted(ids=(said.id,)))
+        call = ToolCallItem(call_id="c1", name="t", arguments="{}")
+        session.put(ReplyRecord(items=(call,), usage=Usage(), stop="tool_calls", model="m:x"))
+        session.put(ToolResult(item=ToolResultItem(call_id="c1", name="t", status="ok", summary="s")))
     finally:
         session.close()
 
@@ -58,10 +79,10 @@ def test_how_the_last_run_ended_is_known_in_forks_and_after_a_rewind(status: str
 def test_a_fork_of_an_unfinished_run_is_not_taken_for_one_that_finished_and_a_cleared_pod_is_new(
     tmp_path: Path,
 ) -> None:
-    made(tmp_path, None)
+    half_way(tmp_path)
     assert looked(tmp_path) == "stopped short"
     op.fork(tmp_path, "a", "b")
-    assert looked(tmp_path, "b") == "cancelled"
+    assert looked(tmp_path, "b") == "stopped short"
     anyio.run(op.clear, tmp_path, "a", backend="trio")
     assert looked(tmp_path) == "new"
 
@@ -91,7 +112,7 @@ def test_how_the_last_run_ended_is_known_in_a_segment_that_a_compaction_began(tm
 def test_gc_takes_finished_pods_alone_and_others_that_ended_only_when_told_to(tmp_path: Path) -> None:
     for status in ("finished", "failed", "limit", "cancelled"):
         made(tmp_path, status, name=status)
-    made(tmp_path, None, name="open")
+    half_way(tmp_path, "open")
     op.fork(tmp_path, "finished", "forked")
     op.fork(tmp_path, "open", "of-open")
     made(tmp_path, "finished", name="cleared")
@@ -102,7 +123,7 @@ def test_gc_takes_finished_pods_alone_and_others_that_ended_only_when_told_to(tm
         return {found.name for found in op.collect(tmp_path, 60, all_ended=all_ended, at=later) if found.removed}
 
     assert taken(all_ended=False) == {"finished", "forked"}
-    assert taken(all_ended=True) == {"finished", "forked", "failed", "limit", "cancelled", "of-open", "cleared"}
+    assert taken(all_ended=True) == {"finished", "forked", "failed", "limit", "cancelled", "cleared"}
     (told,) = [found.reason for found in op.collect(tmp_path, 60, at=later) if found.name == "limit"]
     assert "--all-ended" in told
 
@@ -193,3 +214,68 @@ def test_a_waiting_pod_with_stored_input_says_both() -> None:
     from pod.peek import Glance
 
     assert status_of(Glance("a", "waiting", waiting=1)) == "waiting for a human, 1 in the inbox"
+
+
+def test_every_status_has_a_meaning() -> None:
+    assert set(get_args(Status)) == set(STATUSES)
+
+
+@pytest.mark.parametrize("change", ["fork", "rewind"])
+def test_a_resume_goes_on_with_the_task_of_a_point_inside_a_run(
+    change: str, rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(rig, capsys, monkeypatch)
+    with ProviderServer(
+        [Answer(calls=[Call("list_files", {"path": "."})]), Answer("done"), Answer("once more")]
+    ) as server:
+        shell("run", rig.manifest(server, tools=["list_files"]), "x", "--name", "a", "-q")
+        (inside,) = [event["seq"] for event in shell_lines(shell, "a") if event["type"] == "tool.completed"]
+        name = "b" if change == "fork" else "a"
+        shell(*(("fork", "a", "b", "--at", inside) if change == "fork" else ("rewind", "a", "--to", inside)))
+        assert f"`pod resume {name}` goes on with it" in shell.err
+        assert ("working folder stay as they are" in shell.err) == (change == "rewind")
+        (look,) = [look for look in shell.json("ls") if look["name"] == name]
+        assert (look["status"], look["model"]) == ("stopped short", "openai-chat:test-model")
+        assert shell("resume", name, "-q") == "once more\n"
+        assert [m["role"] for m in server.requests[-1].json["messages"][-2:]] == ["assistant", "tool"]
+        shell("resume", name, code=2)
+    assert "its last run finished" in shell.err
+
+
+def shell_lines(shell: Shell, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in shell("log", name, "--json").splitlines()]
+
+
+async def test_a_segment_that_begins_with_an_open_question_is_left_to_the_one_before(tmp_path: Path) -> None:
+    made(tmp_path, "finished")
+    session = Session.open(tmp_path, "a", durability="os")
+    state = session.state
+    settled = state.last_seq
+    asked = UserItem(text="and then?")
+    session.put(Input(item=asked))
+    session.put(Admitted(ids=(asked.id,)))
+    start = e.SegmentStarted(
+        session=state.start.session, segment=uuid7(), items=(asked,), blobs=state.start.blobs, carry=state.carry(),
+        lineage=e.Lineage(kind="compacted_from", segment=state.start.segment, seq=state.last_seq),
+    )  # fmt: skip
+    await session.switch(start)
+    session.close()
+    done = op.fork(tmp_path, "a", "b")
+    assert done.rounded and done.point == settled + 1 and done.items == 2
+
+
+def test_gc_takes_what_a_killed_import_left_and_nothing_of_one_under_way(tmp_path: Path) -> None:
+    under_way, killed, unlocked = (new_stage(tmp_path) for _ in range(3))
+    for folder in (under_way, killed, unlocked):
+        (folder / "pods" / "pod").mkdir(parents=True)
+        (folder / "pods" / "pod" / "pod.json").write_bytes(b"x" * 100)
+    with owned(killed):
+        pass
+    with owned(under_way):
+        now = unlocked.stat().st_mtime
+        dry = {found.name: (found.removed, found.size) for found in op.collect(tmp_path, 1e9, at=now)}
+        assert dry == {killed.name: (True, 100), under_way.name: (False, 0), unlocked.name: (False, 0)}
+        assert killed.exists()
+        gone = [found.name for found in op.collect(tmp_path, 1e9, at=now + 3600, force=True) if found.removed]
+    assert sorted(gone) == sorted([killed.name, unlocked.name])
+    assert [folder.exists() for folder in (under_way, killed, unlocked)] == [True, False, False]

@@ -8,7 +8,7 @@ import pytest
 from cli.cli_rig import Rig
 from cli.cli_shell import Shell
 
-from worker.testing.provider_server import Answer, ProviderServer
+from worker.testing.provider_server import Answer, Call, ProviderServer
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def test_a_pod_goes_to_another_home_and_on_from_there(shell: Shell, monkeypatch:
         shown = shell.json("show", "a")
         monkeypatch.setenv("POD_HOME", str(shell.rig.root / "other-home"))
         assert shell("import", "a.pod.tar", "--name", "team/b") == ""
-        assert "imported (it was a)" in shell.err and "`pod resume team/b` goes on" in shell.err
+        assert "imported (it was a)" in shell.err and 'pod resume team/b "..."` gives it a new message' in shell.err
         assert "its manifest: model openai-chat:test-model, profile unattended" in shell.err
         here = shell.json("show", "team/b")
         same = ("session", "segment", "totals", "manifest", "last_text", "cwd", "items")
@@ -63,6 +63,16 @@ def test_mistakes_are_one_line_and_exit_code_2(shell: Shell) -> None:
     assert shell("ls", "--names") == "a\n"
 
 
+def test_an_imported_pod_with_work_left_is_said_to_go_on(shell: Shell) -> None:
+    with ProviderServer([Answer(calls=[Call("list_files", {"path": "."})]), Answer("done")]) as server:
+        manifest = shell.rig.manifest(server, tools=["list_files"])
+        shell("run", manifest, "x", "--name", "a", "-q", "--max-requests", "1", code=4)
+        shell("export", "a", "-o", "a.tar")
+        shell("import", "a.tar", "--name", "b")
+        assert "`pod resume b` goes on" in shell.err
+        assert shell("resume", "b", "-q", "--max-requests", "9") == "done\n"
+
+
 def test_a_terminal_is_not_written_to(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pod.cli.transferring.is_terminal", lambda _stream: True)
     shell("export", "team/a", code=2)
@@ -77,5 +87,6 @@ def test_a_working_folder_that_is_not_here_is_said(shell: Shell) -> None:
         shell("export", "a", "-o", "a.tar")
         shutil.rmtree(folder)
         shell("import", "a.tar", "--name", "b")
-        assert f"working folder {folder} is not here" in shell.err and "pod resume b -C DIR" in shell.err
+        assert f"working folder {folder} is not here" in shell.err
+        assert "its last run finished; " in shell.err and 'pod resume b -C DIR "..."' in shell.err
         assert shell("resume", "b", "y", "-C", ".", "-q") == "two\n"

@@ -10,7 +10,8 @@ from cli.cli_rig import Rig
 from cli.cli_shell import Shell
 
 from pod.cli.given import valid_text
-from pod.cli.progress import Lines
+from pod.cli.progress import Lines, summary
+from pod.cli.text import balance
 from pod.events import CompactionRung, RunEnded
 from pod.result import RunFailed, RunResult, whole_counts
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer
@@ -100,6 +101,14 @@ def test_counts_of_the_usage_are_whole_numbers_in_json() -> None:
     by = whole_counts({"worker:m": {"requests": 3.0, "prompt_tokens": 10.0, "cost_usd": 0.5}})
     result = RunResult(pod="a", session="s", segment="g", run="r", status="finished", usage=by)
     assert '"requests":3,"prompt_tokens":10,"cost_usd":0.5' in result.model_dump_json()
+
+
+def test_the_closing_line_names_the_requests_of_compactions_beside_the_runs_own() -> None:
+    result = RunResult(
+        pod="a", session="s", segment="g", run="r", status="finished", requests=404, compaction_requests=158
+    )
+    assert summary(result).startswith("404 requests (and 158 for compactions), ")
+    assert summary(result.model_copy(update={"compaction_requests": 0})).startswith("404 requests, ")
 
 
 def test_each_rung_of_a_compaction_has_words_in_the_log() -> None:
@@ -198,9 +207,12 @@ def test_a_home_that_is_a_file_is_named(command: tuple[str, ...], rig: Rig) -> N
     assert ran.err.count("\n") == 1
 
 
-def test_the_help_says_that_a_limit_is_kept_with_the_pod(shell: Shell) -> None:
+def test_the_help_says_how_long_a_limit_is_kept_with_the_pod(shell: Shell) -> None:
     text = " ".join(shell("run", "--help").split())
-    assert "requests to the model in one run; kept with the pod; `pod resume` takes another one once" in text
+    assert "kept with the pod until it is given a manifest again (`pod run`, `pod resume --manifest`)" in text
+    assert (
+        "in one run; kept with the pod until it is given a manifest again; `pod resume` takes another one once" in text
+    )
     assert "this time only" in " ".join(shell("resume", "--help").split())
 
 
@@ -210,3 +222,8 @@ def test_bars_in_generated_tables_are_escaped_as_markdown_wants_it() -> None:
     for name, page in pages().items():
         assert "&#124;" not in page, name
     assert "`str \\| None`" in pages()["events.md"]
+
+
+def test_what_was_saved_lost_or_is_unknown_is_said_in_words() -> None:
+    assert balance(0.0123) == "saved $0.0123" and balance(-1.5) == "lost $1.50"
+    assert balance(None) == "what they saved is unknown (no price)"

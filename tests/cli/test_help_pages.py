@@ -28,6 +28,15 @@ def test_help_fits_into_80_columns_and_ends_with_an_example(
     assert lines[0].startswith("usage: " + " ".join(["pod", *words]))
 
 
+@pytest.mark.parametrize("words", [["run"], ["manifest", "new"]], ids=" ".join)
+def test_help_and_a_command_is_the_help_of_that_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, "--help"]) == 0
+    wanted = capsys.readouterr().out
+    assert main(["help", *words]) == 0
+    assert capsys.readouterr().out == wanted
+    assert main(["help", "nonsense"]) == 2
+
+
 def test_every_argument_says_what_it_is_for() -> None:
     for usage in usages():
         for argument in (*usage.positionals, *usage.options):

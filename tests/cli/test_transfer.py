@@ -311,10 +311,10 @@ async def test_a_damaged_log_is_not_exported_and_an_altered_text_neither(source:
     path.write_bytes(whole)
     blob = source.path / "blobs" / state_of(source).start.blobs["system"]
     blob.write_text("be bad")
-    with pytest.raises(UsageProblem, match="was altered"):
+    with pytest.raises(UsageProblem, match=r"lost its system prompt.*pod resume a"):
         packed(source)
     blob.unlink()
-    with pytest.raises(UsageProblem, match="is missing"):
+    with pytest.raises(UsageProblem, match=r"lost its system prompt.*pod resume a"):
         packed(source)
     with pytest.raises(PodNotFound):
         export_pod(source.home, "nobody", io.BytesIO())
@@ -394,6 +394,13 @@ async def test_every_altered_byte_is_found_or_does_not_matter(source: PodFolder,
         assert data[at] == 0 or flipped != data
         assert entries_of(PodFolder(there, "a")) == want, at
     assert taken < n, "only bytes between the parts do not matter"
+
+
+async def test_nothing_but_padding_may_follow_the_archive(source: PodFolder, there: Path) -> None:
+    data = packed(source)
+    for more in (b"junk", bytes(2_000_000), data):
+        refused(data + more, there, "something follows the end of the archive")
+    assert import_pod(io.BytesIO(data + bytes(10_240)), there).name == "a"
 
 
 async def test_a_file_that_is_something_else_is_refused(there: Path, tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ def same(old: PodState, new: PodState) -> None:
     """Both states are one, but for what the boundary itself changes."""
     before, after = old.carry(), new.carry()
     changed = {"totals": after.totals, "omitted_words": after.omitted_words, "summary": after.summary}
-    assert before.model_copy(update=changed) == after
+    assert before.model_copy(update={**changed, "checkpoint": after.checkpoint}) == after
+    assert after.checkpoint in (None, old.attempt, old.checkpoint)
     assert after.totals == before.totals.model_copy(update={"segments": before.totals.segments + 1})
     assert after.omitted_words >= before.omitted_words
     assert list(new.history.queue) == list(old.history.queue)
@@ -223,6 +224,7 @@ def same(old: PodState, new: PodState) -> None:
         old.instructions if old.run else {},
         old.run_started if old.run else 0.0,
     )
+    assert old.run is None or (new.driven.before, new.driven.since) == (old.driven.before, old.driven.since)
     assert not old.approvals and not old.history.unresolved, "a question or a call was open"
     assert bool(new.history.unanswered) == bool(old.history.unanswered), "whether an input waits for its answer"
     assert new.unanswered == old.unanswered, "whether there is something to go on with"

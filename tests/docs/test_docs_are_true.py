@@ -33,7 +33,7 @@ def test_a_generated_page_equals_what_the_models_say(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "code"), blocks("python"), ids=[name for name, _ in blocks("python")])
-def test_every_python_example_runs(name: str, code: str, tmp_path: Path) -> None:
+def test_every_python_example_runs_and_runs_again_in_the_same_home(name: str, code: str, tmp_path: Path) -> None:
     source = tmp_path / "project" / "src"
     source.mkdir(parents=True)
     (source / "one.py").write_text("import two\n\n\ndef public():\n    return two\n", encoding="utf-8")
@@ -41,8 +41,9 @@ def test_every_python_example_runs(name: str, code: str, tmp_path: Path) -> None
     script = tmp_path / "example.py"
     script.write_text(code, encoding="utf-8")
     environment = {"POD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    twice = "import runpy, sys\nfor _ in range(2):\n    runpy.run_path(sys.argv[1], run_name='__main__')"
     done = subprocess.run(
-        [sys.executable, str(script)],
+        [sys.executable, "-c", twice, str(script)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
@@ -76,6 +77,19 @@ def test_every_command_that_the_documents_name_has_help(command: str, tmp_path: 
     done = subprocess.run(call, env=environment, capture_output=True, text=True, timeout=30, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     assert command in done.stdout
+
+
+FLOORS = ("worker", "interceptors", "compact_worker", "pod")
+PACKAGES = sorted(p.parent for floor in FLOORS for p in (ROOT / floor).rglob("__init__.py"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_map_has_every_module_of_a_package_and_no_other(package: Path) -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition(f"\n### `{package.relative_to(ROOT).as_posix()}/`\n")[2].partition("\n#")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`(\w+\.py)`", cell)}
+    assert named == {path.name for path in package.glob("*.py")} - {"__init__.py"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

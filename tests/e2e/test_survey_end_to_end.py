@@ -170,6 +170,17 @@ def test_the_report_equals_what_ast_says_through_several_windows(
     assert any(r.rung == "compact" and r.figures["source"] == source for r in completed)
 
 
+def test_the_policy_checkpoint_gives_the_same_report_without_a_summariser(tmp_path: Path) -> None:
+    plant(tmp_path, ["json", "http", "importlib"])
+    done = survey(tmp_path, "trio", TASK, "overview", overrides=['context.policy="checkpoint"'])
+    assert done.result.status == "finished", done.result
+    assert done.report_is_right() and not done.summariser.sent
+    completed = [r for r in done.records if isinstance(r, e.CompactionCompleted)]
+    assert len(completed) >= 2 and {r.rung for r in completed} == {"checkpoint"}
+    assert max(tokens for tokens, _, _ in done.model.sent) <= done.available
+    assert prefixes_hold(done) and most_stalled(done) < 2
+
+
 def test_without_a_true_summary_the_conversation_only_survey_fails(tmp_path: Path) -> None:
     """The negative control: what crosses the boundary in the summary is really needed."""
     plant(tmp_path, SOME)

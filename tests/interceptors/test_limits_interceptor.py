@@ -84,10 +84,10 @@ async def test_calls_beyond_the_limit_are_refused_and_then_the_run_ends() -> Non
     assert isinstance(outcome(settings, Spent(tool_calls=4)), LimitReached)
 
 
-async def test_wall_time_counts_through_restarts(rig: Any) -> None:
+async def test_wall_time_is_what_the_pod_says_that_the_run_was_driven(rig: Any) -> None:
     r = rig()
     r.wall = 5_000.0
-    known = Limits(limits(max_wall_seconds=60), started=lambda: 4_941.0)
+    known = Limits(limits(max_wall_seconds=60), driven=lambda now: now - 4_941.0)
     assert isinstance(await r.ask(known), Continue | Note)
     r.wall = 5_001.0
     decision = await r.ask(known)
@@ -112,7 +112,7 @@ async def test_wall_time_crosses_a_segment_and_ends_with_the_run(rig: Any) -> No
 
 async def test_a_clock_that_goes_back_ends_nothing(rig: Any) -> None:
     r = rig()
-    assert isinstance(await r.ask(Limits(limits(max_wall_seconds=60), started=lambda: r.wall + 500)), Continue)
+    assert isinstance(await r.ask(Limits(limits(max_wall_seconds=60), driven=lambda now: -500)), Continue)
 
 
 async def test_each_limit_is_warned_of_once_at_eighty_percent() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,13 @@ import pytest
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
 from interceptors.permissions import Permissions, Rule
+from worker.builtin.registry import builtin_tool
 from worker.builtin.scope import Scope
 from worker.interceptor import Allow, CallContext, Deny, Pause, ToolDecision
 from worker.items import ContextItem, ToolCallItem, make_call
 from worker.records import ContextAdded
-from worker.tools import Tool
 
 pytestmark = pytest.mark.anyio
-
-EFFECTS: dict[str, Any] = {"shell": "process", "write_file": "write", "edit_file": "write", "read_file": "read"}
 
 
 class Desk:
@@ -35,15 +34,7 @@ class Desk:
         return call
 
     async def ask(self, call: ToolCallItem, permissions: Permissions | None = None) -> ToolDecision:
-        tool = Tool(
-            name=call.name,
-            description="",
-            parameters={},
-            call=lambda a, c: None,
-            effect=EFFECTS[call.name],
-            resource="path",
-        )
-        ctx = CallContext(call, tool, call.parsed or {}, self.r.history, "tag")
+        ctx = CallContext(call, builtin_tool(call.name), call.parsed or {}, self.r.history, "tag")
         decision = await (permissions or self.permissions).before_tool(ctx)
         if isinstance(decision, Pause | Deny) and decision.record is not None:
             self.r.ledger.put(decision.record)
@@ -120,7 +111,7 @@ async def test_a_denied_call_gets_the_humans_words(desk: Desk) -> None:
     assert isinstance(decision, Deny)
     assert "use make instead" in decision.message
     assert isinstance(decision.record, PermissionDenied)
-    assert "ada" in decision.record.reason
+    assert "ada" in decision.record.reason and decision.record.summary == "shell: x"
 
 
 async def test_the_first_answer_stands(desk: Desk) -> None:
@@ -192,6 +183,35 @@ async def test_a_rule_that_denies_stands_above_an_approval(rig: Any) -> None:
     desk.answer(first.approval)
     tightened = desk.restarted(Permissions(rules=[Rule("shell", "git push*")]))
     assert isinstance(await desk.ask(call, tightened), Deny)
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        Permissions(profile="unattended"),
+        Permissions(profile="workspace-write"),
+        Permissions(profile="read-only"),
+        Permissions(rules=[Rule("*", "*", "allow")]),
+        Permissions(rules=[Rule("*", "*", "deny")]),
+        Permissions(headless=True, when_headless="deny"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("tool", "arguments"), [("write_file", {"path": "a", "content": ""}), ("shell", {"command": "x"})]
+)
+async def test_a_question_stays_asked_until_it_is_answered_whatever_settings_come(
+    later: Permissions, tool: str, arguments: dict[str, str], desk: Desk
+) -> None:
+    """B122: a question without a human waits for an answer, and nothing else is one."""
+    call = desk.call(tool, **arguments)
+    first = await desk.ask(call)
+    assert isinstance(first, Pause)
+    desk.r.user("go on")
+    changed = desk.restarted(replace(later))
+    changed.begin_run()
+    assert await desk.ask(call, changed) == Pause(first.approval)
+    desk.answer(first.approval, False)
+    assert isinstance(await desk.ask(call, desk.restarted(replace(later))), Deny)
 
 
 async def test_headless_it_pauses_or_denies_as_configured_and_never_allows(rig: Any) -> None:

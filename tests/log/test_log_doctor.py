@@ -132,7 +132,7 @@ def test_a_pod_without_a_pointer_or_without_its_segment_is_found(tmp_path: Path)
     (report,) = examine(tmp_path).pods
     assert report.name == "a" and [f.code for f in report.findings] == ["pointer"] and not report.ok
     with pytest.raises(PodNotFound):
-        repair(tmp_path, "a")
+        repair(tmp_path, "none")
 
 
 # -- repairing ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pod import Manifest, Pod
+from pod.log import inbox
 from pod.log.folder import PodFolder
 from pod.log.inbox import Command, post
 from worker.testing import ScriptedModel, say
@@ -23,7 +24,7 @@ def pod(home: Path, model: ScriptedModel) -> Pod:
 async def test_a_message_that_cannot_be_read_once_is_taken_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = Path.read_bytes
+    read = inbox.read_file
     failures = [OSError(errno.EMFILE, "too many open files")]
 
     def once(path: Path) -> bytes:
@@ -34,7 +35,7 @@ async def test_a_message_that_cannot_be_read_once_is_taken_the_next_time(
     model = ScriptedModel([say("one"), say("two")])
     async with pod(tmp_path, model) as p:
         post(PodFolder(tmp_path, "p"), Command(kind="send", args={"text": "please keep me"}))
-        monkeypatch.setattr(Path, "read_bytes", once)
+        monkeypatch.setattr(inbox, "read_file", once)
         await p.run("first")
         assert not failures, "the file was looked at"
         await p.run("second")

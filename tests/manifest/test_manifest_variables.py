@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pod.manifest import ManifestError, fill_prompt, load_manifest
-from pod.manifest.expand import BadVariable, escape, expand
+from pod.manifest.expand import BadText, escape, expand
 
 MODEL = '[model]\nname = "offline:surveyor"\n'
 
@@ -49,7 +49,7 @@ def test_prompt_text_survives_b140(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["${", "a${b", "${}", "${A:-b}", "${a b}"])
 def test_a_badly_written_variable_is_an_error(text: str) -> None:
-    with pytest.raises(BadVariable):
+    with pytest.raises(BadText):
         expand(text, {"A": "1", "a": "1"})
 
 

@@ -328,6 +328,21 @@ def test_a_request_above_the_rate_tier_needs_compaction_not_patience() -> None:
     )
 
 
+RATES = {
+    "413 without a code": (413, openai("Request too large on tokens per minute (TPM): Limit 600, Requested 7193")),
+    "413 as an overflow": (413, openai("Too many tokens per min. Limit: 600, Requested: 7,193", "request_too_large")),
+    "429 that speaks of context": (429, openai("TPM: Limit 300, Requested 2000. context length exceeded")),
+    "400": (400, openai("Limit 600, Used 100, Requested 7193. The context window is exceeded")),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_a_rate_limit_of_tokens_is_no_overflow_of_the_window_whatever_its_status(name: str) -> None:
+    error = classify(*RATES[name])
+    assert type(error) is TooLargeForTier, (type(error), error.message)
+    assert type(classify(413, openai("tokens per min (TPM): Limit 9000, Used 8000, Requested 2000"))) is RateLimited
+
+
 def test_status_code_and_request_id_are_kept() -> None:
     """B105: two classes, each with its status and the provider's id."""
     busy = classify(529, claude("Overloaded", "overloaded_error"), {"request-id": "req_1"}, model="m")

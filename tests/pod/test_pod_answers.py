@@ -17,8 +17,9 @@ TWO = reply(
 )
 
 
-def pod(folder: Path, model: Any) -> Pod:
-    manifest = Manifest.model_validate({"tools": {"enable": ["write_file"]}, "scope": {"write": ["."]}})
+def pod(folder: Path, model: Any, profile: str = "safe") -> Pod:
+    sections = {"tools": {"enable": ["write_file"]}, "scope": {"write": ["."]}, "permissions": {"profile": profile}}
+    manifest = Manifest.model_validate(sections)
     (folder / "work").mkdir(exist_ok=True)
     return Pod.open(manifest, name="p", home=folder / "home", cwd=folder / "work", model=model)
 
@@ -65,3 +66,17 @@ async def test_a_yes_for_one_call_leaves_the_other_open(tmp_path: Path) -> None:
         result = await p.resume()
         assert result.status == "paused" and result.approvals == (second.id,)
     assert (tmp_path / "work" / "one.txt").exists() and not (tmp_path / "work" / "two.txt").exists()
+
+
+async def test_open_questions_outlast_another_manifest_and_another_message(tmp_path: Path) -> None:
+    model = ScriptedModel([TWO, say("done")])
+    async with pod(tmp_path, model) as p:
+        asked = (await p.run("write both")).approvals
+    async with pod(tmp_path, model, "unattended") as p:
+        result = await p.run("go on")
+        assert (result.status, result.exit_code, result.approvals) == ("paused", 3, asked)
+        assert not list((tmp_path / "work").iterdir()) and len(model.requests) == 1
+        await p.approve(asked[0], scope="once")
+        await p.deny(asked[1])
+        assert (await p.resume()).status == "finished"
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["one.txt"]

@@ -154,7 +154,7 @@ async def test_a_changed_manifest_lets_an_open_breaker_try_once_more(rig: Rig) -
 
 
 async def test_an_open_breaker_leaves_the_rungs_without_a_model_and_a_compaction_by_hand(rig: Rig) -> None:
-    """A mandatory compaction rolls over meanwhile; asked for by hand, the compact worker is tried all the same."""
+    """A mandatory compaction makes a checkpoint meanwhile; asked for by hand, the compact worker is tried all the same."""
     made = manifest(compaction=compacting(8_000))
     worker = broken()
     agent = Agent(caller(9))
@@ -162,7 +162,7 @@ async def test_an_open_breaker_leaves_the_rungs_without_a_model_and_a_compaction
         pod.running.session.put(e.Breaker(failures=3, open_until=9e9))
         (await pod.run("go")).raise_for_status()
         assert not worker.requests
-        assert {s.lineage.kind_ for s in rig.starts()[1:]} == {"rolled_over_from"}
+        assert {c.rung for c in rig.of(e.CompactionCompleted)} == {"checkpoint"}
     async with rig.open(Agent(caller(4)), made, "q", tools=[Counted(1_500).tool], compact_model=worker) as pod:
         pod.running.session.put(e.Breaker(failures=3, open_until=9e9))
         (await pod.run("go")).raise_for_status()
@@ -282,21 +282,6 @@ async def test_a_coarse_overview_is_the_second_rung(rig: Rig) -> None:
     assert rungs == [("compact", "tried"), ("compact", "failed"), ("coarse", "tried"), ("coarse", "done")]
     assert rig.of(e.CompactionCompleted)[0].rung == "coarse"
     assert [b.failures for b in rig.of(e.Breaker)] == [1, 0]
-
-
-async def test_a_rung_that_is_not_served_is_passed_over_with_a_reason(rig: Rig) -> None:
-    """`checkpoint` stands in the ladder and asks no model a third time."""
-    made = manifest(compaction=compacting(8_000))
-    ladder = ("compact", "coarse", "checkpoint", "rollover")
-    made = made.model_copy(update={"context": made.context.model_copy(update={"ladder": ladder})})
-    worker = broken()
-    pod = rig.open(Agent(caller(5)), tools=[Counted(1_500).tool], compact_model=worker)
-    pod.manifest = made
-    async with pod:
-        (await pod.run("go")).raise_for_status()
-    assert len(worker.requests) == 2
-    skipped = [r for r in rig.of(e.CompactionRung) if r.state == "skipped"]
-    assert [r.rung for r in skipped] == ["checkpoint"]
 
 
 async def test_b088_cancelling_a_run_cancels_its_compact_worker_and_the_pod_is_idle(rig: Rig) -> None:

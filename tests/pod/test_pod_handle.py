@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -31,7 +30,7 @@ from tests.pod.pod_rig import (
 )  # fmt: skip
 from worker.errors import ProviderDown
 from worker.interceptor import CONTINUE, Append, CallContext, Decision, Interceptor, RequestContext, Yield
-from worker.items import ContextItem, ToolOutput, UserItem
+from worker.items import ContextItem, ToolOutput
 from worker.models.base import Price, Request, Usage
 from worker.records import Input, ToolResult, Warned
 from worker.testing import call, calls, fail, hang, reply, say
@@ -233,6 +232,92 @@ async def test_what_the_block_raises_comes_out_as_it_is(rig: Rig) -> None:
         assert (await pod.run("the lock is free again")).text == "ok"
 
 
+async def test_another_mode_of_interrupting_is_refused_with_those_that_there_are_and_the_run_goes_on(rig: Rig) -> None:
+    async with rig.open(Agent(caller(0))) as pod, pod.start("go") as run:
+        with pytest.raises(UsageProblem, match="'banana': there are 'now', 'after_tools', 'after_segment'"):
+            await run.interrupt("banana")  # pyright: ignore[reportArgumentType]  # the mistake itself
+        assert (await run.wait()).text == "done"
+
+
+async def test_a_handle_that_was_not_entered_says_so_and_one_is_entered_once(rig: Rig) -> None:
+    async with rig.open(Agent(caller(0))) as pod:
+        run = pod.start("go")
+        for use in (run.__anext__, run.wait, run.interrupt, lambda: run.steer("more")):
+            with pytest.raises(UsageProblem, match="the run has not begun: use it inside"):
+                await use()
+        async with run:
+            await run.wait()
+        with pytest.raises(UsageProblem, match="has begun already"):
+            await run.__aenter__()
+        left = pod.start("later")
+    with pytest.raises(UsageProblem, match="is closed"):
+        await left.__aenter__()
+    with pytest.raises(UsageProblem, match="is closed"):
+        await run.steer("more")
+    assert [i.item.text for i in rig.of(Input)] == ["go"]
+
+
+@pytest.mark.parametrize("message", [None, 5, b"x", ["a"]])
+async def test_what_is_no_text_is_no_message_and_nothing_is_sent(rig: Rig, message: Any) -> None:
+    agent = Agent(caller(0))
+    async with rig.open(agent) as pod:
+        for use in (pod.run, pod.send):
+            with pytest.raises(UsageProblem, match=f"a message is text, not {type(message).__name__}"):
+                await use(message)
+        async with pod.start(None) as run:
+            with pytest.raises(UsageProblem, match="nothing to go on with: it has had no run yet"):
+                await run.wait()
+    assert not agent.requests and not rig.of(e.RunStarted)
+
+
+@pytest.mark.parametrize("way", ["an open handle", "a run in another task"])
+@pytest.mark.parametrize("replies", [0, 1])
+async def test_leaving_the_pod_ends_the_run_on_record_and_it_can_be_resumed(rig: Rig, way: str, replies: int) -> None:
+    """Not on the end of the run, which hangs, and not by an error of the closed log."""
+    agent = Agent(lambda r, n: call("fetch", n=n) if n <= replies else hang())
+    told: list[Any] = []
+
+    async def run_in(pod: Pod) -> None:
+        told.append(await pod.run("go"))
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as group:
+            async with rig.open(agent, tools=[Counted(5).tool]) as pod:
+                if way == "an open handle":
+                    run = await pod.start("go").__aenter__()
+                else:
+                    group.start_soon(run_in, pod)
+                await until(lambda: len(agent.requests) > replies)
+            told += [run.result] if way == "an open handle" else []
+    (result,) = told
+    assert (result.status, result.why_runtime_stopped) == ("cancelled", "the pod was closed") and result.resumable
+    assert rig.log()[-1].kind == "run_ended" and rig.of(e.RunEndedEntry)[0].status == "cancelled"
+    async with rig.open(Agent(lambda r, n: say("done")), tools=[Counted(5).tool]) as pod:
+        assert (await pod.resume()).text == "done"
+    with pytest.raises(UsageProblem, match="is closed"):
+        await pod.run("more")
+
+
+async def test_leaving_the_pod_ends_a_compaction_that_another_task_asked_for(rig: Rig) -> None:
+    waiting = Agent(lambda r, n: hang())
+    made: list[bool] = []
+
+    async def compact(pod: Pod) -> None:
+        made.append(await pod.compact())
+
+    made_of = manifest(compaction=compacting(None))
+    pages, agent = Counted(1_500).tool, Agent(caller(9))
+    with anyio.fail_after(10):
+        async with (
+            anyio.create_task_group() as group,
+            rig.open(agent, made_of, tools=[pages], compact_model=waiting) as pod,
+        ):
+            await pod.run("go")
+            group.start_soon(compact, pod)
+            await until(lambda: waiting.requests)
+    assert made == [False] and len(rig.segments()) == 1
+
+
 # -- approvals -----------------------------------------------------------------------------------------------------
 
 
@@ -338,27 +423,6 @@ async def test_a_limit_ends_the_run_resumable_with_its_figures(rig: Rig, section
     async with rig.open(agent, manifest(), tools=[Counted(300).tool]) as pod:
         assert (await pod.resume()).text == "done"
     assert users(agent.requests[-1]) == ["go"]
-
-
-async def test_wall_time_counts_from_the_runs_start_through_a_restart(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import time
-
-    made = manifest(limits={"max_wall_seconds": 1_000})
-    async with rig.open(Agent(caller(0)), made) as pod:
-        session = pod.running.session
-        session.put(Input(item=UserItem(text="go")))
-        session.put(e.RunStarted(run="r1"))
-    real = time.time
-    for later, status in ((500, "finished"), (2_000, "limit")):
-        monkeypatch.setattr("time.time", lambda later=later: real() + later)
-        copy = rig.folder().home.parent / f"home{later}"
-        shutil.copytree(rig.home, copy)
-        async with Pod.open(made, name="p", home=copy, cwd=rig.cwd, model=Agent(caller(0))) as pod:
-            result = await pod.resume()
-        assert result.status == status
-    assert result.error_kind == "max_wall_seconds"
 
 
 async def test_counters_go_on_through_segments_and_begin_anew_with_each_run(rig: Rig) -> None:

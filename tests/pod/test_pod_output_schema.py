@@ -55,7 +55,33 @@ async def test_a_second_wrong_answer_fails_the_run_and_names_the_place(tmp_path:
     assert "count" in (result.error or "") and result.partial == '{"count": "4"}'
 
 
-@pytest.mark.parametrize("schema", ["{", '{"type": 3}'])
+async def test_a_schema_may_come_back_to_itself_inside_the_value_and_a_too_deep_answer_fails_the_check(
+    tmp_path: Path,
+) -> None:
+    tree = '{"type": "array", "items": {"$ref": "#"}}'
+    opened, model = pod(tmp_path, [say("[" * 900 + "]" * 900), say("[[], [[]]]")], tree)
+    async with opened as p:
+        result = await p.run("a tree")
+    assert result.output == [[], [[]]]
+    assert "can't be held against the schema" in str(model.requests[1].items[-1])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{",
+        '{"type": 3}',
+        "5",
+        "[]",
+        '{"$schema": 5}',
+        '{"$ref": "#"}',
+        '{"properties": {"a": {"$ref": "#/properties/b"}, "b": {"allOf": [{"$ref": "#/properties/a"}]}}}',
+        '{"items": {"$ref": "#/nowhere"}}',
+        '{"$ref": "http://example.invalid/schema"}',
+        '{"pattern": "("}',
+        '{"a": ' * 10_000,
+    ],
+)
 async def test_a_file_that_is_no_schema_is_named_and_nothing_is_made(schema: str, tmp_path: Path) -> None:
     opened, _ = pod(tmp_path, [], schema)
     with pytest.raises(UsageProblem, match=r"schema\.json"):

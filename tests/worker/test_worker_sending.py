@@ -27,12 +27,12 @@ from worker.errors import (
 )  # fmt: skip
 from worker.interceptor import Interceptor, Yield
 from worker.items import AssistantItem, UserItem
-from worker.models.base import Capabilities
-from worker.records import Input, ModelSwitched, ReplyRecord, Retry, WindowLearned
+from worker.models.base import Capabilities, Usage
+from worker.records import Input, ModelSwitched, ReplyRecord, Retry, SizeRefused, WindowLearned
 from worker.results import Failed, Finished, Yielded
 from worker.retry import RetryPolicy
-from worker.sending import GUESSED_SHARE, LEAST_GUESS
-from worker.testing import FunctionModel, ScriptedModel, call, fail, make_reply, say
+from worker.sending import GUESSED_SHARE, LEAST_GUESS, LEAST_GUESSED
+from worker.testing import FunctionModel, ScriptedModel, call, fail, make_reply, reply, say
 
 pytestmark = pytest.mark.anyio
 LONG = "word " * 12_000
@@ -333,7 +333,14 @@ async def test_an_overflow_that_states_its_limit_teaches_the_window() -> None:
     assert (outcome.details["limit"], outcome.details["requested"]) == (32_000, 40_000)
     assert journal_of(worker).of(WindowLearned) == [
         WindowLearned(
-            model="offline:scripted", window=32_000, source="stated", requested=40_000, counted=23_616, parts=(0, 9)
+            model="offline:scripted",
+            window=32_000,
+            source="stated",
+            requested=40_000,
+            counted=23_616,
+            parts=(0, 9),
+            declared=200_000,
+            message="too long",
         )
     ], "with an output of up to 16,384 the input has at least 23,616"
     assert worker.history.calibration.factors == {}, "nine estimated tokens teach nothing"
@@ -377,13 +384,68 @@ async def test_a_guess_never_widens_the_window_and_a_later_statement_outranks_it
     assert learned[2].window <= 90_000
 
 
-async def test_what_is_too_large_for_the_tier_counts_as_an_overflow() -> None:
-    with ScriptedModel([fail(TooLargeForTier("tokens per minute", limit=30_000, requested=45_000))]) as model:
+async def test_what_is_too_large_for_the_tier_counts_as_an_overflow_and_teaches_no_window() -> None:
+    with ScriptedModel(
+        [fail(TooLargeForTier("tokens per minute", limit=30_000, requested=45_000)), say("ok")]
+    ) as model:
         worker = worker_of(model)
         outcome = await worker.ask("go")
-    assert isinstance(outcome, Failed)
-    assert outcome.kind == "too_large_for_tier"
-    assert worker.sender.budget(model).window == 30_000
+        assert isinstance(outcome, Failed)
+        assert outcome.kind == "too_large_for_tier"
+        assert worker.sender.budget(model).window == 200_000
+        assert worker.history.counters.overflows_since_reply == 1
+        assert [r.limit for r in journal_of(worker).of(SizeRefused)] == [30_000]
+        assert await worker.run() == Finished("ok")
+
+
+@pytest.mark.parametrize("limit", [10, 600, 7_000])
+async def test_a_stated_limit_below_what_the_model_accepted_teaches_nothing(limit: int) -> None:
+    """However often it is stated: every later request reaches the provider, and its message is told."""
+    accepted = reply(say("one"), usage=Usage(input_tokens=8_000, output_tokens=5))
+    refusals = [fail(ContextOverflow(f"70 tokens > {limit} maximum", limit=limit))] * 6
+    with ScriptedModel([accepted, *refusals, say("ok")]) as model:
+        worker = worker_of(model)
+        assert await worker.ask("go") == Finished("one")
+        for _ in refusals:
+            outcome = await worker.ask("x")
+            assert isinstance(outcome, Failed) and outcome.kind == "overflow" and "70 tokens" in outcome.message
+        assert [r.limit for r in journal_of(worker).of(SizeRefused)] == [limit] * 6
+        assert await worker.ask("x") == Finished("ok")
+    assert not journal_of(worker).of(WindowLearned)
+
+
+@pytest.mark.parametrize("limit", [0, 10, None])
+async def test_no_window_is_learned_that_would_hold_no_request(limit: int | None) -> None:
+    """The floor where nothing was accepted yet, with a number that can't be the window and with none."""
+    refusals = [fail(ContextOverflow("name is too long: 70 > 10 maximum", limit=limit)) for _ in range(9)]
+    with ScriptedModel([*refusals, say("ok")]) as model:
+        worker = worker_of(model)
+        for _ in refusals:
+            outcome = await worker.ask("x")
+            assert isinstance(outcome, Failed) and outcome.kind == "overflow"
+        assert worker.sender.budget(model).window == (LEAST_GUESSED if limit is None else 200_000)
+        assert await worker.ask("x") == Finished("ok")
+
+
+async def test_what_the_model_accepts_later_widens_what_was_learned() -> None:
+    accepted = reply(say("one"), usage=Usage(input_tokens=70_000, output_tokens=5))
+    with ScriptedModel([fail(ContextOverflow("?")), accepted]) as model:
+        worker = worker_of(model)
+        assert isinstance(await worker.ask("go"), Failed)
+        assert worker.sender.budget(model).window == 50_000
+        await worker.run()
+        assert worker.sender.budget(model).window == 70_000
+
+
+async def test_a_window_declared_anew_stands_in_the_place_of_what_was_learned() -> None:
+    with ScriptedModel([fail(ContextOverflow("too long", limit=32_000))]) as model:
+        worker = worker_of(model)
+        await worker.ask("go")
+    learned = worker.history.windows[model.name]
+    assert budget_of(window(200_000), learned=learned).origin == 'learned when the provider said "too long"'
+    for declared in (64_000, 20_000):
+        budget = budget_of(window(declared), learned=learned)
+        assert (budget.window, budget.window_source) == (declared, window(declared).window_source)
 
 
 async def test_the_same_request_is_refused_before_it_is_sent_once_the_window_is_known() -> None:

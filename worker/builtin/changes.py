@@ -64,3 +64,15 @@ def changed_since(name: str) -> ToolFault:
     return ToolFault(
         f"{name} changed since it was last read. Read it again, then make the change on what it holds now."
     )
+
+
+def line_end(newlines: int, crlf: int) -> bytes:
+    """The line end that most lines have: of `newlines`, `crlf` are CR LF. Empty where there are none."""
+    if not newlines:
+        return b""
+    return b"\r\n" if 2 * crlf > newlines else b"\n"
+
+
+def names_kept(before: os.stat_result) -> str:
+    """What is said of a file with several names (hard links): they all show the change. Empty for any other file."""
+    return f"; the file has {before.st_nlink} names (hard links), all of them show it" if before.st_nlink > 1 else ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from worker.builtin.blocking import in_thread
-from worker.builtin.changes import LARGEST, change, changed_since, old_file, written
+from worker.builtin.changes import LARGEST, change, changed_since, names_kept, old_file, written
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
 from worker.items import ToolOutput
@@ -16,7 +18,17 @@ _LINES_COMPARED = 5_000
 _PLACES_NAMED = 8
 
 
-@tool(effect="write", resource="path")
+class _Edited(NamedTuple):
+    data: bytes
+    places: list[int]
+
+
+def _preview(arguments: Mapping[str, Any], before: bytes) -> bytes:
+    asked = arguments["old"], arguments["new"]
+    return _replaced(str(arguments["path"]), before, *asked, replace_all=arguments["replace_all"]).data
+
+
+@tool(effect="write", resource="path", preview=_preview)
 async def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> ToolOutput:
     """Replaces an exact piece of a file by another. The file must have been read before, and be unchanged since.
 
@@ -30,10 +42,7 @@ async def edit_file(path: str, old: str, new: str, context: ToolContext, replace
 
 
 def _edit(scope: Scope, seen: SeenFiles, path: str, old: str, new: str, replace_all: bool) -> ToolOutput:
-    if not old:
-        raise ToolFault("old is empty: use write_file for a whole file, append_file to add at the end")
-    if old == new:
-        raise ToolFault("old and new are the same: nothing to change")
+    _check(old, new)
     scope.resolve(path, "write")
     before = old_file(scope, path)
     if before.data is None:
@@ -47,21 +56,35 @@ def _edit(scope: Scope, seen: SeenFiles, path: str, old: str, new: str, replace_
         )
     if last_seen != sha256(before.data):
         raise changed_since(before.name)
-    wanted, replacement = _with_line_ends(before.data, old, new)
-    places = _lines_of(before.data, wanted)
-    if not places:
-        raise ToolFault(f"{before.name}: old does not occur in it.{_nearest(before.data, old)}")
-    if len(places) > 1 and not replace_all:
-        raise ToolFault(
-            f"{before.name}: old occurs {len(places)} times (lines {_listed(places)}). "
-            "Give more of the text around it, or set replace_all."
-        )
-    data = before.data.replace(wanted, replacement)
+    data, places = _replaced(before.name, before.data, old, new, replace_all=replace_all)
     with scope.open_write(path, unchanged=before.info) as file:
         file.write(data)
     where = f"line {places[0]}" if len(places) == 1 else f"{len(places)} places (lines {_listed(places)})"
     summary = f"edit_file {before.name}: replaced at {where} ({change(before.data, data)})"
+    summary += names_kept(before.info)
     return ToolOutput(summary=summary, writes=written(before.path, data))
+
+
+def _check(old: str, new: str) -> None:
+    if not old:
+        raise ToolFault("old is empty: use write_file for a whole file, append_file to add at the end")
+    if old == new:
+        raise ToolFault("old and new are the same: nothing to change")
+
+
+def _replaced(name: str, data: bytes, old: str, new: str, *, replace_all: bool) -> _Edited:
+    """What the file will hold, and the lines where something is replaced. Raises `ToolFault`."""
+    _check(old, new)
+    wanted, replacement = _with_line_ends(data, old, new)
+    places = _lines_of(data, wanted)
+    if not places:
+        raise ToolFault(f"{name}: old does not occur in it.{_nearest(data, old)}")
+    if len(places) > 1 and not replace_all:
+        raise ToolFault(
+            f"{name}: old occurs {len(places)} times (lines {_listed(places)}). "
+            "Give more of the text around it, or set replace_all."
+        )
+    return _Edited(data.replace(wanted, replacement), places)
 
 
 def _with_line_ends(data: bytes, old: str, new: str) -> tuple[bytes, bytes]:

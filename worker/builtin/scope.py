@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from worker.tools import ToolFault
 
@@ -198,7 +198,8 @@ class Scope:
         """A file to write whole: it takes the place of the old one at the end of the block, in one step.
 
         Missing folders are made; the mode of an old file is kept. A block that raises leaves the old file as it was.
-        With `unchanged`, the old file must still be the one of that state.
+        With `unchanged`, the old file must still be the one of that state. A file that has several names (hard links) keeps
+        them: once the new content lies complete beside it, it is copied into the same file.
         """
         resolved = self.resolve(path, "write")
         name = self.show(resolved)
@@ -211,7 +212,8 @@ class Scope:
             old = _stat_in(folder, resolved.name)
             if old is not None:
                 _only_regular(name, old)
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
+            linked = old if old is not None and old.st_nlink > 1 else None
+            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
             try:
                 with os.fdopen(fd, "wb") as file:
                     yield file
@@ -219,9 +221,16 @@ class Scope:
                     if old is not None:
                         _keep_owner_and_mode(fd, old)
                     os.fsync(fd)
-                if unchanged is not None and not same_state(unchanged, _stat_in(folder, resolved.name)):
-                    raise ToolFault(f"not written: {name} changed at this very moment. Read it again, then write.")
-                os.replace(temporary, resolved.name, src_dir_fd=folder, dst_dir_fd=folder)
+                    if unchanged is not None and not same_state(unchanged, _stat_in(folder, resolved.name)):
+                        raise _changed(name)
+                    if linked is not None:
+                        _copy_into(folder, resolved.name, fd, linked, _Names(name, temporary))
+                if linked is None:
+                    os.replace(temporary, resolved.name, src_dir_fd=folder, dst_dir_fd=folder)
+                else:
+                    os.unlink(temporary, dir_fd=folder)
+            except _PartlyWritten:
+                raise
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary, dir_fd=folder)
@@ -288,6 +297,51 @@ def same_state(one: os.stat_result, other: os.stat_result | None) -> bool:
         return False
     keys = (one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns)
     return keys == (other.st_dev, other.st_ino, other.st_size, other.st_mtime_ns)
+
+
+class _PartlyWritten(ToolFault):
+    """A file is neither the old one nor the new one; the new content lies beside it."""
+
+
+class _Names(NamedTuple):
+    shown: str
+    temporary: str
+
+
+def _changed(name: str) -> ToolFault:
+    return ToolFault(f"not written: {name} changed at this very moment. Read it again, then write.")
+
+
+def _copy_into(folder: int, name: str, source: int, old: os.stat_result, names: _Names) -> None:
+    """Makes an existing file hold what `source` holds. What is longer than the old content comes first, so that a full disk
+    leaves the old content."""
+    target = os.open(name, os.O_WRONLY | _FILE, dir_fd=folder)
+    try:
+        if not same_state(old, os.fstat(target)):
+            raise _changed(names.shown)
+        length = os.fstat(source).st_size
+        try:
+            _copy(source, target, old.st_size, length)
+        except BaseException:
+            os.ftruncate(target, old.st_size)
+            raise
+        try:
+            _copy(source, target, 0, min(old.st_size, length))
+            os.ftruncate(target, length)
+            os.fsync(target)
+        except OSError as e:
+            raise _PartlyWritten(
+                f"{names.shown} is only partly written ({e.strerror}); all of the new content lies beside it in {names.temporary}."
+            ) from e
+    finally:
+        os.close(target)
+
+
+def _copy(source: int, target: int, start: int, end: int) -> None:
+    at = start
+    while at < end:
+        at += os.pwrite(target, os.pread(source, min(end - at, 1 << 20), at), at)
+    os.fsync(target)
 
 
 def _keep_owner_and_mode(fd: int, old: os.stat_result) -> None:

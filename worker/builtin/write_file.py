@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import BinaryIO, Protocol
+from collections.abc import Mapping
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.blocking import in_thread
-from worker.builtin.changes import change, changed_since, line_count, old_file_if_any, written
+from worker.builtin.changes import change, changed_since, line_count, line_end, names_kept, old_file_if_any, written
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
 from worker.items import FileRange, ToolOutput
@@ -20,7 +21,11 @@ class _Hash(Protocol):
     def hexdigest(self) -> str: ...
 
 
-@tool(effect="write", resource="path")
+def _whole(arguments: Mapping[str, Any], before: bytes) -> bytes:
+    return arguments["content"].encode()
+
+
+@tool(effect="write", resource="path", preview=_whole)
 async def write_file(path: str, content: str, context: ToolContext) -> ToolOutput:
     """Writes a whole file: makes it, or replaces all that it held. Missing folders are made.
 
@@ -66,18 +71,24 @@ def _write(
         summary += f" (replaced {size(old.info.st_size)})"
     else:
         summary += f" ({change(old.data, data)})" if old.data != data else " (unchanged)"
+    summary += "" if old is None else names_kept(old.info)
     if kept:
         summary += f"; it had not been read before, the old content is kept as artifact:{kept}"
     return ToolOutput(summary=summary, writes=written(resolved, data))
 
 
-@tool(effect="write", resource="path")
+def _with_more(arguments: Mapping[str, Any], before: bytes) -> bytes:
+    end = line_end(before.count(b"\n"), before.count(b"\r\n"))
+    return before + _added(arguments["content"], _Tail(before.endswith(b"\n") or not before, end))
+
+
+@tool(effect="write", resource="path", preview=_with_more)
 async def append_file(path: str, content: str, context: ToolContext) -> ToolOutput:
     """Appends text to a file, on a new line; makes the file where it is missing. It need not be read before.
 
     Args:
         path: the file, relative to the working folder
-        content: what to append; a line end is added where it has none
+        content: what to append; a line end is added where it has none, and all are written as the file's own
     """
     seen = context.services.get(SeenFiles)
     known = seen if isinstance(seen, SeenFiles) else None
@@ -85,29 +96,49 @@ async def append_file(path: str, content: str, context: ToolContext) -> ToolOutp
 
 
 def _append(scope: Scope, path: str, content: str, seen: SeenFiles | None) -> ToolOutput:
-    data = content.encode()
-    data += b"" if data.endswith(b"\n") or not data else b"\n"
     with scope.open_append(path) as target:
-        before, ends_line = _digest(target.file)
+        before, tail = _digest(target.file)
         last_seen = None if seen is None else seen.get(str(target.path))
         known = target.before is None or target.before.st_size == 0 or last_seen == before.hexdigest()
-        added = data if ends_line or not data else b"\n" + data
+        added = _added(content, tail)
         rest = memoryview(added)
         while rest:
             rest = rest[target.file.write(rest) or 0 :]
         before.update(added)
         total = (0 if target.before is None else target.before.st_size) + len(added)
-    summary = f"append_file {target.name}: {line_count(data)} appended, {size(total)} in all"
+    summary = f"append_file {target.name}: {line_count(content.encode())} appended, {size(total)} in all"
     summary += " (new file)" if target.before is None else ""
     # The model knows the whole only if it knew what stood there before.
     hashed = before.hexdigest() if known else ""
     return ToolOutput(summary=summary, writes=FileRange(path=str(target.path), first=0, last=0, sha256=hashed))
 
 
-def _digest(file: BinaryIO) -> tuple[_Hash, bool]:
+class _Tail(NamedTuple):
+    """How a file ends: whether with its line, and by which line end its lines end (empty where it has none)."""
+
+    ends_line: bool
+    line_end: bytes
+
+
+def _added(content: str, tail: _Tail) -> bytes:
+    """What is put behind a file's content: on a new line, with a line end, in the file's own line ends."""
+    data = content.encode()
+    if not data:
+        return data
+    if tail.line_end:
+        data = data.replace(b"\r\n", b"\n").replace(b"\n", tail.line_end)
+    end = tail.line_end or line_end(data.count(b"\n"), data.count(b"\r\n")) or b"\n"
+    data += b"" if data.endswith(b"\n") else end
+    return data if tail.ends_line else end + data
+
+
+def _digest(file: BinaryIO) -> tuple[_Hash, _Tail]:
     digest, last = hashlib.sha256(), b"\n"
+    newlines = crlf = 0
     file.seek(0)
     while chunk := file.read(1 << 20):
         digest.update(chunk)
+        newlines += chunk.count(b"\n")
+        crlf += chunk.count(b"\r\n") + (last == b"\r" and chunk[:1] == b"\n")
         last = chunk[-1:]
-    return digest, last == b"\n"
+    return digest, _Tail(last == b"\n", line_end(newlines, crlf))

@@ -68,7 +68,8 @@ class Capabilities:
 
     `family` chooses the token estimator. `history_binding` says that reasoning is bound to the prefix before it, so that an edit of
     that prefix makes it invalid (facts, providers 0.1 and 2.6). `turn_bound_reasoning` says that the reasoning of an open tool
-    loop must go back whole. `counting` says how a request can be counted before it is sent.
+    loop must go back whole. `cache_markers` says that the cache is looked for at marked places only, so that a change far from the
+    end loses all behind the system prompt. `counting` says how a request can be counted before it is sent.
 
     `window_origin` and `max_output_origin` name a figure's source with its date.
     """
@@ -83,6 +84,7 @@ class Capabilities:
     turn_bound_reasoning: bool = False
     native_compaction: str | None = None
     cache_ttl: float = 300.0
+    cache_markers: bool = False
     price: Price | None = None
     counting: Counting = "none"
     window_origin: str = ""

@@ -95,6 +95,7 @@ _OVERFLOW = re.compile(
 _DENY = re.compile(
     r"string_above_max_length|string too long.*'user'|rate limit|quota|billing|per (?:minute|day)", re.IGNORECASE
 )
+_RATE = re.compile(r"tokens per min|\bTPM\b|\bLimit:? \d[\d,_]*, (?:Used:? \d[\d,_]*, )?Requested:? \d", re.IGNORECASE)
 _QUOTA = re.compile(
     r"credit balance is too low|spend(?:ing)? limit|insufficient (?:credit|balance|funds|quota)|requires more credits"
     r"|exceeded your current quota|billing",
@@ -214,6 +215,8 @@ def classify(
 
 def _kind(status: int | None, fault: _Fault, headers: Mapping[str, str]) -> type[ModelError]:
     known = next((_CODES[code] for code in fault.codes if code in _CODES), None)
+    if known in (None, ContextOverflow) and _RATE.search(fault.message):
+        return RateLimited
     if status == 429:
         if known in (QuotaExhausted, ContextOverflow, RateLimited):
             return known

@@ -24,6 +24,17 @@ BUILT_IN: dict[str, str] = {
 }
 """Providers that come with the runtime, as `module:callable`, imported when one is asked for."""
 
+KNOWN = (
+    "anthropic:claude-opus-5-5", "anthropic:claude-sonnet-5-5", "anthropic:claude-haiku-5-5", "anthropic:claude-opus-5",
+    "anthropic:claude-sonnet-5", "anthropic:claude-opus-4-8", "anthropic:claude-sonnet-4-6",
+    "anthropic:claude-haiku-4-5",
+    "openai:gpt-6.1-sol", "openai:gpt-6.1-terra", "openai:gpt-6-astra", "openai:gpt-6-sol", "openai:gpt-6-luna",
+    "openai:gpt-5.6-sol", "openai:gpt-5.6-terra", "openai:gpt-5.6-luna", "openai:gpt-5.5", "openai:gpt-5.4",
+    "openai:gpt-5.4-mini", "openai:gpt-5.2", "openai:gpt-5", "openai:gpt-5-mini", "openai:gpt-4.1", "openai:gpt-4o",
+    "openai:o3", "openai:o4-mini", "offline:surveyor", "offline:summarizer",
+)  # fmt: skip
+"""Models by name, for lists and hints; any other name of a provider works as well."""
+
 _HINTS = (("claude", "anthropic"), ("gpt", "openai"), ("o3", "openai"), ("o4", "openai"))
 
 
@@ -42,6 +53,21 @@ def create_model(name: str, settings: ModelSettings | None = None) -> Model:
     if not colon or not model_id or not provider:
         raise ConfigError(f"the model {name!r} must be written provider:model{_hint(name)}")
     return _factory(provider, name)(model_id, settings or ModelSettings())
+
+
+def guessed_window(name: str, window: int, key: str = "[model] context_window") -> str:
+    """That the window of a model is a guess, with the nearest known name, and the key that sets it."""
+    near = near_model(name)
+    hint = f" (did you mean {near}?)" if near else ""
+    return f"the window of {name} is not known{hint}: {window:,} tokens are a guess; {key} sets what the model has"
+
+
+def near_model(name: str) -> str | None:
+    """The known model of the same provider whose name is nearest to one that is not known."""
+    provider, _, model_id = name.partition(":")
+    ids = [known.partition(":")[2] for known in KNOWN if known.startswith(f"{provider}:")]
+    near = difflib.get_close_matches(model_id, ids, n=1, cutoff=0.8)
+    return f"{provider}:{near[0]}" if near else None
 
 
 def _factory(provider: str, name: str) -> Factory:

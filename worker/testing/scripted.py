@@ -77,7 +77,12 @@ def reply(*parts: Step, usage: Usage = COUNTED, stop: StopReason | None = None) 
 
 
 def fail(error: ModelError) -> Step:
-    """No reply: the request raises this error."""
+    """No reply: the request raises this error.
+
+    A `ModelError` (`RateLimited`, `ProviderDown`, ...; `worker.errors` has them all) is a provider's failure: retried,
+    or the end of the run as `failed`. Any other exception counts as a bug of the model's code and raises out of
+    `pod.run`.
+    """
     return Step(error=error)
 
 

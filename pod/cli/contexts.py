@@ -1,0 +1,180 @@
+"""`pod context`: what fills the context, its limits, and what would go next."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from pod.cli.output import show, show_json
+from pod.cli.progress import worker_figures
+from pod.cli.sending import folder_of
+from pod.cli.text import balance, count, figures, one_line, share
+from pod.context.policy import Plan
+from pod.foresight import Next, Origin, Provenance, foresee, origins, policy_origin, provenance
+from pod.outlook import Outlook, outlook
+from worker.occupancy import Occupancy
+
+
+def context(args: argparse.Namespace) -> int:
+    """What fills the context, its limits, and what would go next."""
+    view = outlook(folder_of(args.name))
+    plan = view.plan()
+    coming = foresee(view, plan, time.time())
+    if args.json:
+        show_json(_facts(view, plan, coming))
+        return 0
+    show(_text(args.name, view, plan, coming))
+    return 0
+
+
+def _facts(view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> dict[str, Any]:
+    made = provenance(view)
+    return {
+        **view.as_dict(),
+        "policy_origin": policy_origin(view),
+        "trigger_origins": {origin.name: _origin(origin) for origin in origins(view)},
+        "summary_made": None if made is None else asdict(made),
+        "expected": plan.expected,
+        "compaction_reason": plan.reason,
+        "next": [asdict(one) for one in coming],
+    }
+
+
+def _origin(origin: Origin) -> str:
+    written = f'"{origin.written}"' if isinstance(origin.written, str) else str(origin.written)
+    return f"[{origin.table}] {origin.name} = {written}"
+
+
+def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str:
+    facts, occupancy, available = view.as_dict(), view.occupancy, view.budget.available
+    queued = f", {occupancy.pending:,} of it queued" if occupancy.pending else ""
+    rows = [
+        ("pod", name),
+        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.window_origin})"),
+        ("ceiling", f"{available:,} (the window less a reserve of {facts['reserve']:,})"),
+        ("policy", f"{view.manifest.policy} ({policy_origin(view)})"),
+        *_triggers(view),
+        ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, available)} of the ceiling), "
+                      f"{occupancy.provenance}, {_margin(occupancy)}{queued}"),
+        ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
+    ]  # fmt: skip
+    parts = [figures(rows), "", _categories(view), "", figures(_history(name, view, facts)), "", "what would go next:"]
+    return "\n".join([*parts, *(f"  {line}" for line in figures(_coming(coming, plan)).splitlines())])
+
+
+def _margin(occupancy: Occupancy) -> str:
+    return f"may be {occupancy.margin:,} too low" if occupancy.margin else "its margin is in it"
+
+
+def _estimates(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How good the estimates were, where some were compared with reports."""
+    rows: list[tuple[str, str]] = []
+    for label, key in (("estimates", "estimates"), ("first estimates", "first_estimates")):
+        found = facts[key]
+        if found["compared"]:
+            text = f"{found['mean']:+.1f} % on average, {found['lowest']:+.1f} to {found['highest']:+.1f} %"
+            rows.append((label, f"{found['compared']} against reports: {text}"))
+    if facts["estimates_barred"]:
+        rows.append(("barred", "too low too often: automatic compaction acts only on what was reported"))
+    return rows
+
+
+def _triggers(view: Outlook) -> list[tuple[str, str]]:
+    found = origins(view)
+    if not found:
+        return [("triggers", "none set ([compaction])")]
+    available = view.budget.available
+    lines = [
+        f"{one.name} {one.tokens:,} ({share(one.tokens, available)} of the ceiling), {_origin(one)}" for one in found
+    ]
+    return [("triggers" if not at else "", line if not at else f"{'':11} {line}") for at, line in enumerate(lines)]
+
+
+def _categories(view: Outlook) -> str:
+    """The parts of the next request as estimated, with their share of it."""
+    whole = sum(line.tokens for line in view.categories if line.category != "reserve")
+    lines = ["categories (estimates):"]
+    for line in view.categories:
+        part = "" if line.category == "reserve" else share(line.tokens, whole)
+        lines.append(f"  {line.category:<16}{line.tokens:>12,}{part:>8}".rstrip())
+    return "\n".join(lines)
+
+
+def checkpoint_line(facts: Mapping[str, Any]) -> str:
+    """Where a checkpoint comes from, in one line."""
+    stale = f"; STALE: {facts['stale']}" if facts["stale"] else ""
+    return (
+        f"{facts['messages']} messages of {one_line(str(facts['segment']), 60)} and before, to entry {facts['last']}; "
+        f"{facts['tokens']:,} tokens, {facts['strategy']}, source sha256 {str(facts['source_hash'])[:12]}, made {facts['at']}, "
+        f"{', '.join(facts['labels'])}{stale}"
+    )
+
+
+def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    by = f", by {view.state.made_by}" if view.state.made_by else ""
+    rows = [
+        ("items", f"{facts['items']}, {facts['pinned']} pinned"),
+        ("prunable", f"{facts['prunable']:,} at most"),
+        ("retained", f"{facts['retained']:,} at the end, whatever a compaction summarises"),
+        ("segment", f"{facts['segment']} ({facts['lineage'].replace('_', ' ')}{by})"),
+    ]
+    made = provenance(view)
+    if made is not None:
+        rows.append(("summary", f"{_made(made)}; pod show {name} --summary"))
+    if facts["checkpoint"]:
+        rows.append(("checkpoint", checkpoint_line(facts["checkpoint"])))
+    if facts["reported_last"]:
+        off = facts["reported_last"] - facts["estimate_last"]
+        rows.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported "
+                                     f"({_signed(off, facts['reported_last'])})"))  # fmt: skip
+    rows.append(("calibration", f"{facts['calibration']:g} (reported growth over estimated growth)"))
+    rows += _estimates(facts)
+    if facts["accepted"] and facts["reported_first"]:
+        off = facts["reported_first"] - facts["accepted"]
+        rows.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported "
+                                        f"({_signed(off, facts['reported_first'])})"))  # fmt: skip
+    for what, label in (("prune", "pruning"), ("compaction", "compaction")):
+        if facts[f"{what}s"]:
+            rows.append((label, f"{count(facts[f'{what}s'], what)}, {balance(facts[f'{what}_saved_usd'])}"))
+    if facts["last_prune"]:
+        rows.append(("last prune", _effect(facts["last_prune"])))
+    return rows
+
+
+def _effect(facts: Mapping[str, Any]) -> str:
+    """What the request behind a prune showed."""
+    return (
+        f"{facts['tokens_saved']:,} tokens out; {facts['rewritten']:,} sent anew ({facts['expected_rewritten']:,} expected), "
+        f"{facts['read_after']:,} read from the cache ({facts['read_before']:,} before)"
+    )
+
+
+def _signed(off: int, whole: int) -> str:
+    return f"{off:+,}, {100 * off / whole:+.1f} %"
+
+
+def _made(made: Provenance) -> str:
+    """A summary with its provenance."""
+    parts = [f"{made.tokens:,} tokens", f"by {one_line(made.source or made.rung, 80)}"]
+    if model := made.figures.get("model"):
+        parts.append(f"{one_line(str(model), 60)}{worker_figures(made.figures)}")
+    if made.before is not None and made.after is not None:
+        parts.append(f"at {made.trigger}, from {made.before:,} to {made.after:,}")
+    return ", ".join(parts)
+
+
+def _coming(coming: tuple[Next, ...], plan: Plan) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for one in coming:
+        saves = f", {one.tokens:,} tokens saved" if one.happens and one.rule == "prune" else ""
+        rows.append((one.rule, f"{'yes' if one.happens else 'no'}: {one.reason}{saves}"))
+    if plan.possible:
+        rows.append(("plan", f"a compaction would summarise {count(plan.summarised_items, 'item')} ({plan.summarised_tokens:,} "
+                                     f"tokens), keep {count(plan.retained_items, 'item')} ({plan.retained_tokens:,}), "
+                                     f"and come to {plan.expected:,} at most"))  # fmt: skip
+    else:
+        rows.append(("plan", plan.reason))
+    return rows

@@ -1,0 +1,200 @@
+"""What would go next from a pod's context, and why: the decisions before the next request, made ahead and without acting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias
+
+from interceptors.prune import Moment, PrunePlan, PruneSettings, Reason, demand, plan_prune
+from pod import setup
+from pod.context.policy import Plan
+from pod.manifest.context import ACTING
+from pod.outlook import Outlook
+from worker.history import History
+from worker.items import ContextItem
+from worker.occupancy import Occupancy
+
+Rule: TypeAlias = Literal["prune", "compaction", "ceiling"]
+
+BETWEEN = {"threshold": "between runs"}
+"""When a trigger is looked at, where that is not before each request."""
+
+
+WHY = {
+    "min_savings": "[prune] min_savings",
+    "cold_cache": "the provider's cache has run out, so that it costs little",
+    "model_changed": "the model changed, and with it the cache",
+    "tools_changed": "the tools changed, and with them the cache",
+    "new_segment": "a new segment has no cache yet",
+    "trigger": "that takes the context far enough below its trigger",
+    "ceiling": "that takes the request under the ceiling",
+}
+"""Why a prune must save what it must, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What one rule would do before the next request. `happens` says whether it acts, `tokens` how many would go
+    (`happens`) or could still come before it acts; `reason` is for people."""
+
+    rule: Rule
+    happens: bool
+    tokens: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A trigger: its tokens, the table and key of the manifest that set it, and as what."""
+
+    name: str
+    tokens: int
+    table: str
+    written: int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where the summary that a segment began with comes from. Tokens are estimates; `figures` are those of its making."""
+
+    tokens: int
+    source: str
+    rung: str
+    trigger: str
+    before: int | None
+    after: int | None
+    figures: dict[str, Any]
+
+
+def origins(view: Outlook) -> tuple[Origin, ...]:
+    """Where each set trigger comes from."""
+    manifest = view.manifest
+    found: list[Origin] = []
+    for name, tokens in view.triggers.items():
+        tables = (key for key in type(manifest).model_fields if hasattr(getattr(manifest, key), name))
+        found.append(Origin(name, tokens, next(tables, ""), manifest.triggers[name]))
+    return tuple(found)
+
+
+def policy_origin(view: Outlook) -> str:
+    """Why the policy is the one in force."""
+    if view.manifest.context.policy is not None:
+        return "[context] policy"
+    return "a trigger is set" if view.triggers else "no trigger is set"
+
+
+def provenance(view: Outlook) -> Provenance | None:
+    """Where the active segment's summary comes from, None where it began without one."""
+    state, history = view.state, view.state.history
+    for item in state.start.items:
+        if isinstance(item, ContextItem) and item.kind == "summary":
+            at = history.index.get(item.id)
+            made = state.accepted
+            return Provenance(
+                tokens=history.tokens[at] if at is not None else 0, source=item.source, rung=state.made_by,
+                trigger=made.trigger if made else "", before=made.before if made else None,
+                after=made.after if made else None, figures=dict(made.figures) if made else {},
+            )  # fmt: skip
+    return None
+
+
+def foresee(view: Outlook, plan: Plan, now: float) -> tuple[Next, ...]:
+    """What would happen before the next request, in the order of the interceptors. `now` is in UTC seconds."""
+    prune = _prune(view, now)
+    occupancy = view.occupancy
+    if prune.happens and prune.tokens:
+        occupancy = occupancy.without(int(prune.tokens * _factor(view)))
+    return (prune, _compaction(view, plan, occupancy), _ceiling(view, occupancy))
+
+
+def _prune(view: Outlook, now: float) -> Next:
+    settings = _settings(view)
+    if not settings.enabled:
+        return Next("prune", False, None, "[prune] is off")
+    history, moment = view.state.history, _moment(view, now)
+    wanted = demand(moment, settings)
+    if wanted is None:
+        return Next("prune", False, None, "the model's reasoning is bound to what it has read: only at a free moment")
+    plan = _planned(view, history, settings, wanted.exceed, bound=moment.bound)
+    if plan is not None:
+        count = len(plan.replacements)
+        return Next("prune", True, plan.tokens_saved, f"{count} old results give way ({WHY[wanted.reason]})")
+    most = view.prunable
+    reason = f"at most {most:,} tokens could go, and it must save more than {wanted.exceed:,} ({WHY[wanted.reason]})"
+    return Next("prune", False, max(wanted.exceed - most, 0), reason)
+
+
+def _planned(view: Outlook, history: History, settings: PruneSettings, exceed: int, *, bound: bool) -> PrunePlan | None:
+    return plan_prune(
+        history.view, history.tokens, history.newest_batch, settings, unanswered=history.unanswered, exceed=exceed,
+        arguments=settings.prune_arguments and not bound, pinned=frozenset(view.state.pins), family=history.family,
+    )  # fmt: skip
+
+
+def _settings(view: Outlook) -> PruneSettings:
+    section = view.manifest.prune
+    names = {field.name for field in fields(PruneSettings)} & set(type(section).model_fields)
+    return PruneSettings(**{name: getattr(section, name) for name in names})
+
+
+def _moment(view: Outlook, now: float) -> Moment:
+    acts = view.manifest.policy in ACTING
+    triggers = [min(tokens, view.budget.available) for tokens in view.triggers.values()]
+    return Moment(
+        occupancy=view.occupancy.tokens,
+        available=view.budget.available,
+        margin=view.occupancy.without(0).margin,
+        trigger=min(triggers) if triggers and acts else None,
+        free=_free(view, now),
+        bound=view.model.capabilities.history_binding != "none",
+        factor=_factor(view),
+    )
+
+
+def _factor(view: Outlook) -> float:
+    return min(view.state.history.calibration.factor(view.model.name), 1.0)
+
+
+def _free(view: Outlook, now: float) -> Reason | None:
+    state = view.state
+    if not state.replies:
+        return "new_segment"
+    baseline = state.history.baseline
+    if baseline is not None and baseline.model != view.model.name:
+        return "model_changed"
+    if state.schemas != state.start.blobs.get("schemas", state.schemas) and baseline is None:
+        return "tools_changed"
+    last = state.last_reply_at
+    return "cold_cache" if last and now - last > view.model.capabilities.cache_ttl else None
+
+
+def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy) -> Next:
+    policy, triggers, tokens = view.manifest.policy, view.triggers, occupancy.decides
+    if policy not in ACTING:
+        return Next("compaction", False, None, f"policy {policy!r} makes nothing smaller by itself")
+    if not triggers:
+        return Next("compaction", False, None, "no trigger is set: only by hand, at the ceiling or after an overflow")
+    passed = [name for name, trigger in triggers.items() if tokens > min(trigger, view.budget.available)]
+    if not passed:
+        name = min(triggers, key=lambda key: triggers[key])
+        left = min(triggers[name], view.budget.available) - tokens
+        barred = " by what was reported alone: estimates are barred" if occupancy.barred else ""
+        return Next("compaction", False, left, f"{left:,} tokens below {name} ({triggers[name]:,}){barred}")
+    name = min(passed, key=lambda key: key in BETWEEN)
+    when = BETWEEN.get(name, "before the next request")
+    if not plan.possible:
+        return Next("compaction", False, 0, f"{name} is passed, but {plan.reason}")
+    ladder = ", then ".join(setup.compaction_config(view.manifest).ladder)
+    return Next(
+        "compaction", True, plan.summarised_tokens, f"{name} ({triggers[name]:,}) is passed: {when}, by {ladder}"
+    )
+
+
+def _ceiling(view: Outlook, occupancy: Occupancy) -> Next:
+    left = view.budget.available - occupancy.upper
+    margin = f" with a margin of {occupancy.margin:,}" if occupancy.margin else ""
+    if occupancy.fits(view.budget.available):
+        return Next("ceiling", False, left, f"{left:,} tokens below it{margin}")
+    acts = view.manifest.policy in ACTING
+    what = "the context is made smaller first" if acts else "the next request is refused"
+    return Next("ceiling", True, -left, f"{-left:,} tokens above it{margin}: {what}")
