@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test check bench bench-prune eval docs soak mutations clean setup
+.PHONY: demo test check bench bench-estimator bench-prune eval docs soak mutations clean setup
 
 setup: $(STAMP)
 
@@ -30,6 +30,11 @@ check: $(STAMP)
 
 bench: $(STAMP)
 	@$(BIN)/python benchmarks/bench.py
+
+# Token estimates against recorded sessions: make bench-estimator SESSIONS=FOLDER
+bench-estimator: $(STAMP)
+	@test -n "$(SESSIONS)" || { echo "name the folder of recorded sessions: make bench-estimator SESSIONS=FOLDER"; exit 2; }
+	@$(BIN)/python benchmarks/estimator.py "$(SESSIONS)"
 
 # What pruning costs and saves in money, against a simulated prefix cache.
 bench-prune: $(STAMP)

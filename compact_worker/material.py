@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from worker.budget import LearnedWindow
+from worker.calibration import Calibration
 from worker.items import Item
-from worker.occupancy import Baseline, Calibration
+from worker.occupancy import Baseline
 from worker.tools import Tool
 
 Source: TypeAlias = Literal["prefix", "overview"]
