@@ -18,8 +18,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/python benchmarks/demo.py
 
+# On all cores, each file on one of them.
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[check]'
