@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,15 @@ from pod.log.files import Files
 from pod.log.folder import PodFolder
 from pod.log.inbox import Command, post
 from pod.log.lines import Line
-from pod.log.segment import scan
 from pod.operations import clear, fork
 from pod.session import Session
 from pod.testing import Op, RecordingFiles
 from pod.testing.recording import Lost
-from tests.pod.pod_rig import Agent, Rig, compacting, filler, manifest, summariser, words
+from tests.pod.pod_rig import Agent, Rig, compacting, filler, manifest, summariser, summary, words
 from worker import records as w
 from worker.items import ToolCallItem, UserItem
 from worker.models.base import Request
-from worker.testing import call, say
+from worker.testing import call, reply, say
 from worker.testing.scripted import Step
 from worker.tools import Tool, tool
 
@@ -70,6 +68,8 @@ class World:
     files: Files = field(default_factory=Files)
     calls: list[int] = field(default_factory=list[int])
     agent: Agent = field(init=False)
+    summary: Callable[[], str] = summary
+    asks: str = ""
 
     def __post_init__(self) -> None:
         self.agent = Agent(self._play)
@@ -79,7 +79,10 @@ class World:
         if TASK not in words(request):
             return say("hello")
         assert words(request).count(TASK) == 1 and words(request).count(STEER) <= 1
-        return call("step", n=len(self.calls) + 1) if len(self.calls) < STEPS else say("all steps are taken")
+        if len(self.calls) == STEPS:
+            return say("all steps are taken")
+        step = call("step", n=len(self.calls) + 1)
+        return reply(step, call("new_context")) if self.asks == "agent" and len(self.calls) + 1 == LAST else step
 
     @property
     def tool(self) -> Tool:
@@ -89,14 +92,19 @@ class World:
             self.calls.append(n)
             self.files.point(f"did:{n}")
             if n == LAST:
-                post(PodFolder(self.rig.home, "p", self.files), Command(id="steer-1", kind="send", args={"text": STEER}))
+                post(
+                    PodFolder(self.rig.home, "p", self.files), Command(id="steer-1", kind="send", args={"text": STEER})
+                )
+                if self.asks in ("compact", "interrupt"):
+                    post(PodFolder(self.rig.home, "p", self.files), Command(kind=self.asks))
             return filler(1_000, f"step {n}")
 
         return step
 
-    def open(self, **sections: Any) -> Pod:
-        options: dict[str, Any] = {"tools": [self.tool], "files": self.files, "compact_model": summariser()}
-        return self.rig.open(self.agent, made(self.policy, **sections), **options)
+    def open(self, name: str = "p", **sections: Any) -> Pod:
+        worker = summariser(lambda _: self.summary())
+        options: dict[str, Any] = {"tools": [self.tool], "files": self.files, "compact_model": worker}
+        return self.rig.open(self.agent, made(self.policy, **sections), name, **options)
 
     async def first_run(self) -> None:
         async with self.open(worker={"system_prompt": "Say hello."}) as pod:
@@ -236,7 +244,9 @@ class Faulty(Files):
     def write(self, fd: int, data: bytes) -> None:
         """Writes all bytes, or half of them."""
         self.latched |= LATCH in data
-        self._do(lambda: super(Faulty, self).write(fd, data), lambda: super(Faulty, self).write(fd, data[: len(data) // 2]))
+        self._do(
+            lambda: super(Faulty, self).write(fd, data), lambda: super(Faulty, self).write(fd, data[: len(data) // 2])
+        )
 
     def open_append(self, path: Path, *, create: bool) -> int:
         """A descriptor that appends, or none."""
@@ -256,16 +266,10 @@ class Faulty(Files):
         """Makes the names in a folder durable."""
         self._do(lambda: super(Faulty, self).sync_folder(path))
 
-    @property
-    def over(self) -> bool:
-        """Whether it has raised."""
-        return self.count >= self.at
-
     def _do(self, operation: Callable[[], None], half: Callable[[], None] = lambda: None) -> None:
-        self.count += self.latched and not self.over
-        if not self.latched or self.count != self.at or self.at < 0:
+        self.count += self.latched
+        if self.count != self.at or not self.latched:
             return operation()
-        self.at = -1
         (operation if self.done else half)()
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -276,12 +280,13 @@ def test_a_boundary_whose_files_refuse_ends_with_a_store_error_and_is_made_once_
     base: Path, policy: str, done: bool
 ) -> None:
     reached = 0
-    for at in range(1, 60):
+    stride = 1 if policy == "rollover" else 2
+    for at in range(1 + (done and stride == 2), 60, stride):
         files = Faulty(at, done=done)
         world = fresh(base, policy, files)
         with suppress(PodError):
             world.check(drive(policy, world.run_on))
-        if files.at > 0:
+        if files.count < at:
             break
         reached += 1
         world.files = Files()
@@ -289,3 +294,99 @@ def test_a_boundary_whose_files_refuse_ends_with_a_store_error_and_is_made_once_
         if (found := world.rig.of(e.RunEndedEntry))[-1].status != "finished" or len(found) < 2:
             world.check(drive(policy, world.finish))
     assert reached > 14
+
+
+# -- somebody else decides -----------------------------------------------------------------------------------------
+
+
+async def cancelled(world: World, pod: Pod, at: int = 1) -> RunResult | None:
+    """Runs the job until the `at`-th entry since a boundary was latched (0: until the compact worker's summary); there it
+    is cancelled. The result where it ended before."""
+    count = 0
+    with anyio.CancelScope() as scope:
+
+        def listen(line: Line, record: Any) -> None:
+            nonlocal count
+            count += bool(count) or isinstance(record, e.YieldedEntry)
+            if count == at and at:
+                scope.cancel()
+
+        def in_the_worker() -> str:
+            if not at:
+                scope.cancel()
+            return summary()
+
+        pod.running.session.listeners.append(listen)
+        world.summary = in_the_worker
+        return await pod.run(TASK)
+    return None
+
+
+@pytest.mark.anyio
+@policies
+async def test_a_boundary_that_is_cancelled_at_any_entry_is_made_once_when_the_run_goes_on(
+    tmp_path: Path, policy: str
+) -> None:
+    """In the same process; a boundary that was begun ends at once, interrupted, or stands for good."""
+    interrupted = 0
+    for at in range(7):
+        (root := tmp_path / f"{at}").mkdir()
+        world = World(root, policy)
+        await world.first_run()
+        async with world.open() as pod:
+            result = await cancelled(world, pod, at)
+            assert pod.state.compaction is None
+            assert world.rig.of(e.RunEndedEntry)[-1].status == ("finished" if result else "cancelled")
+            interrupted += len(world.rig.of(e.CompactionInterrupted))
+            world.summary = summary
+            world.check(result or await pod.resume())
+    assert interrupted >= 2
+
+
+@pytest.mark.anyio
+@policies
+@pytest.mark.parametrize("asks", ["compact", "interrupt", "agent"])
+async def test_what_is_asked_for_at_the_moment_a_boundary_is_due_makes_no_second_one(
+    tmp_path: Path, policy: str, asks: str
+) -> None:
+    """An order to compact and the agent's own `new_context` take its place; an interrupt comes first."""
+    world = World(tmp_path, policy, asks=asks)
+    await world.first_run()
+    async with world.open(tools={"enable": ["new_context"]}) as pod:
+        result = await pod.run(TASK)
+        triggers = [r.trigger for r in world.rig.of(e.CompactionStarted)]
+        if asks == "interrupt":
+            assert (result.status, triggers) == ("cancelled", [])
+            result = await pod.resume()
+        else:
+            assert triggers == ["hand" if asks == "compact" else "agent"]
+        world.check(result)
+
+
+@pytest.mark.anyio
+@policies
+@pytest.mark.parametrize("first", ["clear", "compact", "fork"])
+async def test_a_boundary_that_was_due_when_its_run_was_cancelled_gives_way_to_what_comes_first(
+    tmp_path: Path, policy: str, first: str
+) -> None:
+    world = World(tmp_path, policy)
+    await world.first_run()
+    async with world.open() as pod:
+        assert await cancelled(world, pod) is None and not world.boundaries()
+        if first == "compact":
+            assert await pod.compact()
+    if first == "clear":
+        await clear(world.rig.home, "p")
+        async with world.open() as pod:
+            assert (await pod.run(TASK)).status == "finished"
+        assert [s.lineage.kind_ for s in world.rig.starts()] == ["cleared_from"]
+        return
+    if first == "fork":
+        fork(world.rig.home, "p", "q")
+    world.check(await world.finish())
+    if first == "fork":
+        async with world.open(name="q") as pod:
+            assert (await pod.resume()).status == "finished"
+        assert world.rig.starts("q")[0].lineage.kind_ == "forked_from"
+        [other] = [s.lineage.compaction for s in world.rig.starts("q") if s.lineage.compaction]
+        assert other not in world.boundaries()
