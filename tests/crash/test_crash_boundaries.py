@@ -199,7 +199,7 @@ def disk_after(files: RecordingFiles, ops: list[Op], root: Path, policy: str, lo
 
 
 @policies
-@pytest.mark.parametrize("lost", [False, True], ids=["killed", "power-cut"])
+@pytest.mark.parametrize("lost", [False, True, "data"], ids=["killed", "power-cut", "names-kept"])
 def test_a_boundary_that_died_at_any_operation_is_made_once_in_the_end(base: Path, policy: str, lost: Lost) -> None:
     """Before and after each write, sync, rename and pointer; an acknowledgement that nobody got is one of them."""
     files, within = record(base, policy)
