@@ -41,7 +41,7 @@ from worker.testing.scripted import Step
 from worker.tools import Tool, tool
 
 STEPS, LAST = 7, 6
-"""All steps, and the last one of the first window: during it another process sends a message."""
+"""All steps, and the last one of the first window."""
 
 TASK, STEER = "take all steps", "one more thing: be quick"
 LATCH = b'"kind":"yielded"'
@@ -91,20 +91,22 @@ class World:
             """Takes step n."""
             self.calls.append(n)
             self.files.point(f"did:{n}")
-            if n == LAST:
-                post(
-                    PodFolder(self.rig.home, "p", self.files), Command(id="steer-1", kind="send", args={"text": STEER})
-                )
-                if self.asks in ("compact", "interrupt"):
-                    post(PodFolder(self.rig.home, "p", self.files), Command(kind=self.asks))
+            if n == LAST and self.asks in ("compact", "interrupt"):
+                post(PodFolder(self.rig.home, "p", self.files), Command(kind=self.asks))
             return filler(1_000, f"step {n}")
 
         return step
 
     def open(self, name: str = "p", **sections: Any) -> Pod:
+        def send(event: Any) -> None:
+            """A message that arrives while the boundary is made: sent again where nobody said that it is on record."""
+            if event.type == "compaction.started" and "steer-1" not in pod.state.inbox:
+                pod.running.session.put(w.Input(item=UserItem(text=STEER), inbox="steer-1"))
+
         worker = summariser(lambda _: self.summary())
         options: dict[str, Any] = {"tools": [self.tool], "files": self.files, "compact_model": worker}
-        return self.rig.open(self.agent, made(self.policy, **sections), name, **options)
+        pod = self.rig.open(self.agent, made(self.policy, **sections), name, observers=[send], **options)
+        return pod
 
     async def first_run(self) -> None:
         async with self.open(worker={"system_prompt": "Say hello."}) as pod:
