@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
-.PHONY: demo test check bench bench-prune docs soak mutations clean setup
+.PHONY: demo test check bench bench-estimator bench-prune eval docs soak mutations clean setup
 
 setup: $(STAMP)
 
@@ -31,9 +31,18 @@ check: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python benchmarks/bench.py
 
+# Token estimates against recorded sessions: make bench-estimator SESSIONS=FOLDER
+bench-estimator: $(STAMP)
+	@test -n "$(SESSIONS)" || { echo "name the folder of recorded sessions: make bench-estimator SESSIONS=FOLDER"; exit 2; }
+	@$(BIN)/python benchmarks/estimator.py "$(SESSIONS)"
+
 # What pruning costs and saves in money, against a simulated prefix cache.
 bench-prune: $(STAMP)
 	@$(BIN)/python benchmarks/prune_cost.py
+
+# Eight long sessions under the policies off, warn and compact, against thresholds; no key, no network, about half a minute.
+eval: $(STAMP)
+	@$(BIN)/python -m benchmarks.evaluate
 
 # Long fault runs: many random kills. Not part of `make test`.
 soak: $(STAMP)

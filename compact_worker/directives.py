@@ -11,7 +11,8 @@ from compact_worker.material import Directive
 from compact_worker.overview import one_line
 from compact_worker.sections import entries
 
-_POINTER = re.compile(r"\s*\[user message \d+\]\s*$")
+_POINTER = re.compile(r"\s*\[(?:user message \d+|an earlier user message)\]\s*$")
+_QUOTED = re.compile("「(.+)」", re.DOTALL)
 _DASH = re.compile(r"\s+(?:—|–|--?)\s+")
 _GAP = re.compile(r"\s*(?:\[(?:…|\.\.\.)\]|…|\.\.\.)\s*")
 _PAIRS = (("「", "」"), ("『", "』"), ('"', '"'), ("“", "”"), ("«", "»"), ("‘", "’"), ("'", "'"), ("`", "`"))
@@ -33,7 +34,11 @@ class Verified:
 
     def body(self) -> str:
         """The section User Directives: the words and where they stand, nothing else."""
-        return "\n".join(f"- 「{d.text}」 [user message {d.user + 1}]" for d in self.kept)
+        return "\n".join(f"- 「{d.text}」 [{_place(d)}]" for d in self.kept)
+
+
+def _place(directive: Directive) -> str:
+    return "an earlier user message" if directive.user is None else f"user message {directive.user + 1}"
 
 
 def fold(text: str) -> str:
@@ -52,22 +57,28 @@ def occurs(parts: Sequence[str], folded: str) -> bool:
     return True
 
 
-def verify(body: str, user_texts: Sequence[str], find_source: FindSource) -> Verified:
-    """Looks each entry of a section up in the user's messages, then in tool output.
+def quoted(body: str) -> list[str]:
+    """The users' words in a section that was verified."""
+    return [found[1] for entry in entries(body) if (found := _QUOTED.search(entry)) is not None]
+
+
+def verify(body: str, user_texts: Sequence[str], find_source: FindSource, earlier: Sequence[str] = ()) -> Verified:
+    """Looks each entry of a section up in the user's messages, then in those that were verified `earlier` (their messages may stand in
+    no view any more), then in tool output.
 
     Of an entry that the user said only the user's words are kept, and a pointer to the newest message that holds them:
     what a summariser writes around a quote has no place among directives. An ellipsis in a quote stands for words left
     out.
     """
-    users = [fold(text) for text in user_texts]
+    users, known_words = [fold(text) for text in user_texts], [fold(text) for text in earlier]
     kept: list[Directive] = []
     moved: list[tuple[str, str]] = []
     dropped: list[str] = []
     for entry in entries(body):
         bare = _POINTER.sub("", entry)
         candidates = _candidates(bare)
-        hits = [hit for text in candidates if (hit := _said(text, users)) is not None][:1]
-        hits = hits or [hit for text in _quotations(bare) if (hit := _said(text, users)) is not None]
+        hits = [hit for text in candidates if (hit := _said(text, users, known_words)) is not None][:1]
+        hits = hits or [hit for text in _quotations(bare) if (hit := _said(text, users, known_words)) is not None]
         if hits:
             kept += [hit for hit in hits if all(hit.text != known.text for known in kept)]
             continue
@@ -80,14 +91,15 @@ def verify(body: str, user_texts: Sequence[str], find_source: FindSource) -> Ver
     return Verified(tuple(kept), tuple(moved), tuple(dropped))
 
 
-def _said(text: str, users: Sequence[str]) -> Directive | None:
+def _said(text: str, users: Sequence[str], earlier: Sequence[str]) -> Directive | None:
     parts = _parts(text)
     if not parts:
         return None
+    words = one_line(unicodedata.normalize("NFC", text))
     for number in range(len(users) - 1, -1, -1):
         if occurs(parts, users[number]):
-            return Directive(one_line(unicodedata.normalize("NFC", text)), number)
-    return None
+            return Directive(words, number)
+    return Directive(words, None) if any(occurs(parts, each) for each in earlier) else None
 
 
 def _parts(text: str) -> list[str]:

@@ -31,7 +31,7 @@ from compact_worker.tools import WRITE_SUMMARY, live_write_summary, overview_too
 from worker.budget import DEFAULT_BUFFER
 from worker.builtin.scope import Scope
 from worker.calling import Caller
-from worker.estimate import HEURISTIC_FACTOR, estimate_items
+from worker.estimate import estimate_items
 from worker.history import History, pending_tokens
 from worker.interceptor import Interceptor
 from worker.items import ContextItem, Item, OrderItem
@@ -272,7 +272,7 @@ class _Job:
                 )
         if coarse:
             bare = self._with([ContextItem(kind="lead_in", text="-"), order])
-            factor = max(HEURISTIC_FACTOR, self.ledger.history.calibration.factor(self.sender.model.name))
+            factor = self.ledger.history.calibration.whole(self.sender.model.name)
             items = [self._shown(self._overview(log, coarse=True, limit=max(int((cap - bare) / factor) - 8, 0))), order]
             self.coarse = True
         assert self.overview is not None

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from worker.budget import LearnedWindow
+from worker.calibration import Calibration
 from worker.items import Item
-from worker.occupancy import Baseline, Calibration
+from worker.occupancy import Baseline
 from worker.tools import Tool
 
 Source: TypeAlias = Literal["prefix", "overview"]
@@ -57,10 +58,10 @@ class Material:
 
     `view` is the pod's whole view as last sent; items before `cut` are summarised, from it on they are kept verbatim;
     `log` is the summarised range unpruned. `tasks` is the task list as the pod holds it; `recent_files` are touched
-    files, newest last; `user_texts` are all visible user messages of the session, in order: a directive must stand in
-    one of them. `system`, `tools` (with `declared_write_summary()` among them for the source `prefix`), `tag`, `cwd`
-    and `cache_key` are the pod's own. `baseline`, `calibration` and `windows` are what the pod's history has learned,
-    so that the worker measures with the same number.
+    files, newest last; `user_texts` are all user messages in view, in order: a directive must stand in one of them, or among the
+    directives of `previous_summary`. `system`, `tools` (with `declared_write_summary()` among them for the source
+    `prefix`), `tag`, `cwd` and `cache_key` are the pod's own. `baseline`, `calibration` and `windows` are what the
+    pod's history has learned, so that the worker measures with the same number.
     """
 
     view: tuple[Item, ...]
@@ -101,10 +102,11 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """A user's words in the summary; `user` is their message's place in `Material.user_texts` (0-based)."""
+    """A user's words in the summary; `user` is their message's place in `Material.user_texts` (0-based), None where they are known
+    from the previous summary alone."""
 
     text: str
-    user: int
+    user: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compact_worker.directives import FindSource, Verified, verify
+from compact_worker.directives import FindSource, Verified, quoted, verify
 from compact_worker.material import Directive
 from compact_worker.sections import FENCE, REQUIRED, Sections, parse, render, substance
 from worker.estimate import estimate_text
@@ -95,7 +95,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a summary is held against. `prefix_tokens` is the size of the summarised range."""
+    """What a summary is held against. `previous` is the summary that it updates, `prefix_tokens` the size of the summarised range."""
 
     max_tokens: int
     user_texts: Sequence[str]
@@ -187,7 +187,8 @@ def _normalise(sections: Sections, rules: Rules) -> Summary:
     for name, body in sections.bodies.items():
         bodies[name], count = _screen(body, dated=name != "User Directives")
         excluded += count
-    verified = verify(bodies["User Directives"], rules.user_texts, rules.find_source)
+    earlier = quoted(parse(rules.previous or "").bodies.get("User Directives", ""))
+    verified = verify(bodies["User Directives"], rules.user_texts, rules.find_source, earlier)
     bodies["User Directives"] = verified.body()
     others, count = _screen("\n".join(_flat(name, body) for name, body in sections.others.items()))
     excluded += count

@@ -86,7 +86,7 @@ def over_budget(occupancy: Occupancy, budget: Budget, table: Sequence[BudgetLine
     lines = [f"  {line.category:<16}{line.tokens:>12,}" for line in table]
     message = "\n".join(
         (
-            f"the next request{f' to {model}' if model else ''} is estimated at {occupancy.tokens:,} tokens "
+            f"the next request{f' to {model}' if model else ''} is estimated at {occupancy} "
             f"({occupancy.provenance}), above the ceiling of {budget.available:,}: a window of {budget.window:,} "
             f"({budget.origin}) less a reserve of {max(budget.output, budget.buffer):,}. It was not sent.",
             *lines,
@@ -127,7 +127,7 @@ class Ceiling(Interceptor):
         self._history = ctx.history
         left = self._progress.look(ctx.history)
         tokens, available = ctx.occupancy.tokens, ctx.budget.available
-        if tokens > available:
+        if not ctx.occupancy.fits(available):
             if self.can_recover and not left:
                 self._progress.left = True
                 thrash = not progressed(ctx.history)

@@ -219,8 +219,8 @@ def _stub(item: Item, settings: PruneSettings, family: Family, cache: StubCache)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What decides how much a prune must save now. Tokens; `trigger` is the lowest set one, `free` why the cache is
-    lost anyway.
+    """What decides how much a prune must save now. Tokens; `margin` is how many an edited number may be too low, `trigger`
+    the lowest set one, `free` why the cache is lost anyway.
 
     `bound` says that reasoning is bound to the prefix, so that an edit of it costs the reasoning too (facts, providers
     2.6). `factor` turns estimated tokens into tokens of the occupancy. `price` is the model's, where it is known;
@@ -229,6 +229,7 @@ class Moment:
 
     occupancy: int
     available: int
+    margin: int = 0
     trigger: int | None = None
     free: Reason | None = None
     bound: bool = False
@@ -275,7 +276,7 @@ def demand(moment: Moment, settings: PruneSettings) -> Demand | None:
     trigger is set, under the ceiling, whatever it costs. At a free moment the floor is enough. With `auto` and prices
     the floor is enough at any moment, as long as the prune pays.
     """
-    over_ceiling = moment.occupancy > moment.available
+    over_ceiling = moment.occupancy + moment.margin > moment.available
     if moment.bound and moment.free is None and not over_ceiling:
         return None
     trigger = None if moment.trigger is None else min(moment.trigger, moment.available)
@@ -283,7 +284,7 @@ def demand(moment: Moment, settings: PruneSettings) -> Demand | None:
     if trigger is not None and moment.occupancy > trigger:
         return Demand(_needed(moment, int(TRIGGER_SHARE * trigger)) - 1, "trigger", economy)
     if over_ceiling:
-        return Demand(_needed(moment, moment.available) - 1, "ceiling")
+        return Demand(_needed(moment, moment.available - moment.margin) - 1, "ceiling")
     if moment.free is not None:
         return Demand(min(settings.min_savings_floor, settings.savings), moment.free, economy)
     return Demand(settings.savings if economy is None else settings.min_savings_floor, "min_savings", economy)
@@ -394,6 +395,7 @@ class Prune(Interceptor):
         return Moment(
             occupancy=ctx.occupancy.tokens,
             available=ctx.budget.available,
+            margin=ctx.occupancy.without(0).margin,
             trigger=self.trigger(ctx.budget) if self.trigger else None,
             free=self._free(ctx),
             bound=ctx.capabilities.history_binding != "none",

@@ -101,7 +101,7 @@ class CompactTrigger(Interceptor):
         """A `Yield`, or nothing. Never waits."""
         trigger = self.settings.request_threshold
         left = self._progress.look(ctx.history)
-        if trigger is None or left or not trigger.passed(ctx.occupancy.tokens, ctx.budget):
+        if trigger is None or left or not trigger.passed(ctx.occupancy.decides, ctx.budget):
             return CONTINUE
         self._progress.left = True
         thrash = not progressed(ctx.history)

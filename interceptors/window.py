@@ -32,7 +32,7 @@ class WindowWarning(Interceptor):
         if self._history is not None and self._history is not ctx.history:
             self._warned = False
         self._history = ctx.history
-        used, end = ctx.occupancy.tokens, self.at.tokens(ctx.budget)
+        used, end = ctx.occupancy.decides, self.at.tokens(ctx.budget)
         if self._warned or not self.warn.passed(used, ctx.budget):
             return CONTINUE
         order = OrderItem(text=self.text(used, end), tag=ctx.tag)

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pod.context.facts import Checkpoint
 from worker.budget import LearnedWindow
+from worker.calibration import Calibration
 from worker.history import Counters
-from worker.occupancy import Calibration
 
 
 class Totals(BaseModel):

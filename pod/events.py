@@ -15,6 +15,7 @@ from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScop
 from pod.log import entries as e
 from pod.log.lines import Line, now
 from worker import records as w
+from worker.history import ON_REPORTS
 from worker.items import AssistantItem, ToolCallItem
 from worker.records import Record
 
@@ -110,7 +111,11 @@ class CallMade(BaseModel):
 
 
 class RequestCompleted(_Event):
-    """A reply is on record. `input_tokens` is None where the provider reported nothing."""
+    """A reply is on record. `input_tokens` is None where the provider reported nothing.
+
+    `estimate_error` compares the estimate with the first report after a start, resume, new segment or change of the model, as a
+    share of the report (above 0: estimated too high); None for other requests.
+    """
 
     type: Literal["request.completed"] = "request.completed"
     model: str
@@ -122,6 +127,7 @@ class RequestCompleted(_Event):
     output_tokens: int
     estimate: int
     provenance: str
+    estimate_error: float | None = None
     cost_usd: float | None
     attempts: int
     seconds: float
@@ -205,6 +211,17 @@ class SizeRefused(_Event):
     limit: int | None = None
     requested: int | None = None
     message: str = ""
+
+
+class ContextCounted(_Event):
+    """The next request was counted, near a threshold. `estimate` is the number that stood before."""
+
+    type: Literal["context.counted"] = "context.counted"
+    model: str
+    tokens: int
+    provenance: str
+    estimate: int
+    seconds: float
 
 
 class CompactionStarted(_Event):
@@ -367,12 +384,18 @@ class Result(_Event):
 
 Event: TypeAlias = Annotated[
     Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
-    | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | CompactionStarted | CompactionRung
-    | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying | ModelSwitched | Warning_
+    | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
+    | CompactionRung | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
+    | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
 event_adapter: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))
+
+
+def _estimate_error(r: w.ReplyRecord) -> float | None:
+    reported = r.usage.input_tokens
+    return round(r.estimate / reported - 1, 4) if reported and r.estimate and r.provenance not in ON_REPORTS else None
 
 
 def _reply(r: w.ReplyRecord) -> _Event:
@@ -390,6 +413,7 @@ def _reply(r: w.ReplyRecord) -> _Event:
         output_tokens=r.usage.output_tokens,
         estimate=r.estimate,
         provenance=r.provenance,
+        estimate_error=_estimate_error(r),
         cost_usd=r.cost_usd,
         attempts=r.attempts,
         seconds=r.seconds,
@@ -421,6 +445,9 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     w.ContextAdded: lambda r: ContextAdded(by=r.by, kinds=tuple(getattr(i, "kind", i.type) for i in r.items)),
     w.WindowLearned: lambda r: WindowLearned(model=r.model, window=r.window, source=r.source, message=r.message),
     w.SizeRefused: lambda r: SizeRefused(model=r.model, limit=r.limit, requested=r.requested, message=r.message),
+    w.TokensCounted: lambda r: ContextCounted(
+        model=r.model, tokens=r.tokens, provenance=r.provenance, estimate=r.estimate, seconds=r.seconds
+    ),
     w.Retry: lambda r: Retrying(
         error=r.error, message=r.message, attempt=r.attempt, max_attempts=r.max_attempts, wait=r.wait, model=r.model
     ),

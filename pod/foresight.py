@@ -12,6 +12,7 @@ from pod.manifest.context import ACTING
 from pod.outlook import Outlook
 from worker.history import History
 from worker.items import ContextItem
+from worker.occupancy import Occupancy
 
 Rule: TypeAlias = Literal["prune", "compaction", "ceiling"]
 
@@ -100,10 +101,10 @@ def provenance(view: Outlook) -> Provenance | None:
 def foresee(view: Outlook, plan: Plan, now: float) -> tuple[Next, ...]:
     """What would happen before the next request, in the order of the interceptors. `now` is in UTC seconds."""
     prune = _prune(view, now)
-    tokens = view.occupancy.tokens
+    occupancy = view.occupancy
     if prune.happens and prune.tokens:
-        tokens -= int(prune.tokens * _factor(view))
-    return (prune, _compaction(view, plan, tokens), _ceiling(view, tokens))
+        occupancy = occupancy.without(int(prune.tokens * _factor(view)))
+    return (prune, _compaction(view, plan, occupancy), _ceiling(view, occupancy))
 
 
 def _prune(view: Outlook, now: float) -> Next:
@@ -142,6 +143,7 @@ def _moment(view: Outlook, now: float) -> Moment:
     return Moment(
         occupancy=view.occupancy.tokens,
         available=view.budget.available,
+        margin=view.occupancy.without(0).margin,
         trigger=min(triggers) if triggers and acts else None,
         free=_free(view, now),
         bound=view.model.capabilities.history_binding != "none",
@@ -166,8 +168,8 @@ def _free(view: Outlook, now: float) -> Reason | None:
     return "cold_cache" if last and now - last > view.model.capabilities.cache_ttl else None
 
 
-def _compaction(view: Outlook, plan: Plan, tokens: int) -> Next:
-    policy, triggers = view.manifest.policy, view.triggers
+def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy) -> Next:
+    policy, triggers, tokens = view.manifest.policy, view.triggers, occupancy.decides
     if policy not in ACTING:
         return Next("compaction", False, None, f"policy {policy!r} makes nothing smaller by itself")
     if not triggers:
@@ -176,7 +178,8 @@ def _compaction(view: Outlook, plan: Plan, tokens: int) -> Next:
     if not passed:
         name = min(triggers, key=lambda key: triggers[key])
         left = min(triggers[name], view.budget.available) - tokens
-        return Next("compaction", False, left, f"{left:,} tokens below {name} ({triggers[name]:,})")
+        barred = " by what was reported alone: estimates are barred" if occupancy.barred else ""
+        return Next("compaction", False, left, f"{left:,} tokens below {name} ({triggers[name]:,}){barred}")
     name = min(passed, key=lambda key: key in BETWEEN)
     when = BETWEEN.get(name, "before the next request")
     if not plan.possible:
@@ -187,10 +190,11 @@ def _compaction(view: Outlook, plan: Plan, tokens: int) -> Next:
     )
 
 
-def _ceiling(view: Outlook, tokens: int) -> Next:
-    left = view.budget.available - tokens
-    if left >= 0:
-        return Next("ceiling", False, left, f"{left:,} tokens below it")
+def _ceiling(view: Outlook, occupancy: Occupancy) -> Next:
+    left = view.budget.available - occupancy.upper
+    margin = f" with a margin of {occupancy.margin:,}" if occupancy.margin else ""
+    if occupancy.fits(view.budget.available):
+        return Next("ceiling", False, left, f"{left:,} tokens below it{margin}")
     acts = view.manifest.policy in ACTING
     what = "the context is made smaller first" if acts else "the next request is refused"
-    return Next("ceiling", True, -left, f"{-left:,} tokens above it: {what}")
+    return Next("ceiling", True, -left, f"{-left:,} tokens above it{margin}: {what}")

@@ -136,7 +136,8 @@ class RunHandle:
     async def steer(self, text: str) -> str:
         """Sends a message into the run; it joins at the next request. Durable when it returns. Returns its id."""
         self._entered()
-        return await self._running.accept(text)
+        self._running.check_open()
+        return await self._running.intake.accept(text)
 
     async def interrupt(self, mode: Interrupt = "now") -> RunResult:
         """Ends the run, resumable, and returns its result: now, after the calls under way, or at the next segment.

@@ -18,8 +18,9 @@ from pod.manifest import Manifest, trigger_tokens
 from pod.session import load
 from pod.state import PodState
 from pod.stored import stored_manifest
+from worker.accuracy import Accuracy, Errors
 from worker.budget import Budget, budget_of
-from worker.estimate import HEURISTIC_FACTOR, estimate_spec, estimate_text
+from worker.estimate import estimate_spec, estimate_text
 from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
 from worker.models.base import Model
@@ -46,11 +47,22 @@ class Outlook:
         """The set triggers in tokens."""
         return {key: trigger_tokens(value, self.budget.available) for key, value in self.manifest.triggers.items()}
 
+    @property
+    def window_origin(self) -> str:
+        """Where the window comes from, with the date of the figure where it is known."""
+        known, source = self.model.capabilities, self.budget.window_source
+        return known.window_origin or source if known.window_source == source else source
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """How well the requests to this model were estimated, in the whole session."""
+        return self.state.history.calibration.accuracy(self.model.name)
+
     def plan(self) -> Plan:
         """What a compaction by hand would do now."""
         config = setup.compaction_config(self.manifest)
         available = self.budget.available
-        factor = max(HEURISTIC_FACTOR, self.state.history.calibration.factor(self.model.name))
+        factor = self.state.history.calibration.whole(self.model.name)
         mandatory = mandatory_of(
             self.state, self.overhead, factor,
             floor=config.retained_floor_tokens,
@@ -102,7 +114,7 @@ class Outlook:
         the newest one of this segment whose effect was measured.
         """
         state, plan = self.state, self.plan()
-        accepted, measured = state.accepted, state.savings.newest
+        accepted, measured, base = state.accepted, state.savings.newest, state.history.baseline
         return {
             "model": self.model.name,
             "window": self.budget.window,
@@ -131,14 +143,25 @@ class Outlook:
             "accepted": accepted.after if accepted else None,
             "reported_first": state.first_reported or None,
             "estimate_last": state.last_estimate or None,
-            "reported_last": state.history.baseline.reported if state.history.baseline else None,
+            "reported_last": base.reported if base is not None and base.source == "usage" else None,
             "calibration": state.history.calibration.factor(self.model.name),
+            "estimates": _errors(self.accuracy.every),
+            "first_estimates": _errors(self.accuracy.first),
+            "estimates_barred": self.accuracy.barred,
+            "window_origin": self.window_origin,
+            "counting": self.model.capabilities.counting,
             "prunes": state.totals.prunes,
             "compactions": state.totals.compactions,
             "prune_saved_usd": None if state.totals.unpriced else round(state.totals.prune_saved_usd, 6),
             "compaction_saved_usd": None if state.totals.unpriced else round(state.totals.compaction_saved_usd, 6),
             "last_prune": None if measured is None else measured.model_dump(exclude={"cause"}),
         }
+
+
+def _errors(errors: Errors) -> dict[str, Any]:
+    """Estimates against reports, in per cent of the report."""
+    shares = {"mean": errors.mean, "lowest": errors.lowest, "highest": errors.highest}
+    return {"compared": errors.count} | {key: round(100 * value, 2) for key, value in shares.items()}
 
 
 def outlook(folder: PodFolder) -> Outlook:

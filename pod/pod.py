@@ -22,6 +22,7 @@ from pod.errors import UsageProblem, in_a_folder
 from pod.events import Event, Init, event_of
 from pod.handle import RunHandle
 from pod.instructions import collect
+from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home
@@ -29,7 +30,7 @@ from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, 
 from pod.output import OutputSchema
 from pod.reading import SessionReader
 from pod.result import RunResult
-from pod.running import Running, said
+from pod.running import Running
 from pod.services import Services
 from pod.session import Session
 from pod.stored import kept, restore
@@ -260,7 +261,7 @@ class Pod:
 
         Raises `UsageProblem` for blank text.
         """
-        return await self._open.accept(text)
+        return await self._open.intake.accept(text)
 
     async def approve(self, approval: str, *, scope: ApprovalScope | None = None, by: str = "") -> None:
         """Answers yes. The call runs when the pod goes on (`resume`). Raises `UsageProblem` for an id that is not asked.
@@ -278,7 +279,7 @@ class Pod:
             raise UsageProblem(
                 f"the scope {args['scope']!r} is none: it is {' or '.join(map(repr, get_args(ApprovalScope)))}"
             )
-        if not self._open.answer(approval, approved, args):
+        if not self._open.intake.answer(approval, approved, args):
             asked = ", ".join(self._open.session.state.approvals) or "nothing is asked"
             raise UsageProblem(f"no approval {approval!r} is open in pod {self.name!r} (open: {asked})")
         await self._open.session.sync()

@@ -10,9 +10,8 @@ from typing import Any
 
 import anyio
 
-from interceptors.approvals import ApprovalAnswered
 from interceptors.ceiling import overhead_of
-from pod import setup
+from pod import renewal, setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.notebook import small_window
@@ -22,8 +21,8 @@ from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
 from pod.instructions import Instructions, Note, collect
+from pod.intake import Intake, message_of
 from pod.log import entries as e
-from pod.log import inbox
 from pod.log.lines import Line
 from pod.manifest import ACTING, Manifest, trigger_tokens
 from pod.output import OutputSchema
@@ -33,19 +32,18 @@ from pod.services import Services
 from pod.session import Session
 from pod.state import nothing_left
 from pod.supervision import Orders, Supervision
+from worker.budget import Budget
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
-from worker.items import ContextItem, UserItem
+from worker.items import UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
-from worker.models.registry import guessed_window
-from worker.records import ContextAdded, Input, Record, ToolsChanged, Warned, WindowLearned, Withdrawn
+from worker.records import Input, Record, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
-from worker.text import clean
 from worker.tools import Tool
 
 SEGMENTS_WITHOUT_END = 10_000
@@ -84,13 +82,13 @@ class Running:
     _noted: tuple[Note, ...] = ()
     _leash: anyio.CancelScope | None = None
     _left: anyio.Event | None = None
-    watch: inbox.Watch = field(init=False)
+    intake: Intake = field(init=False)
     worker: Worker = field(init=False)
     compactor: Compactor = field(init=False)
     chain: tuple[Interceptor, ...] = field(init=False, default=())
 
     def __post_init__(self) -> None:
-        self.watch = inbox.Watch(self.session.folder.inbox)
+        self.intake = Intake(self.session, self.orders)
         self.session.listeners += [self._tell, self.services.told]
         if (ordered := self.session.state.ordered) is not None:
             self.orders.compact, self.orders.focus = True, ordered.args.get("focus")
@@ -122,6 +120,7 @@ class Running:
             retry=self.retry or RetryPolicy(max_attempts=m.retry.max_attempts, max_seconds=m.retry.max_seconds),
             cache_key=state.start.session,
             resting=self.resting,
+            thresholds=self._thresholds,
         )
         caller = Caller(
             ledger=session.ledger,
@@ -134,7 +133,7 @@ class Running:
             artifacts=self.services.artifacts,
             point=session.folder.files.point,
         )
-        self.worker = Worker(session.ledger, sender, caller, self.chain, intake=self.drain, observer=self)
+        self.worker = Worker(session.ledger, sender, caller, self.chain, intake=self.intake.drain, observer=self)
         parts = Parts(
             session=session,
             sender=sender,
@@ -152,6 +151,10 @@ class Running:
             progress=self._progress,
         )
         self.compactor = Compactor(parts)
+
+    def _thresholds(self, budget: Budget) -> list[int]:
+        """The set triggers, in tokens."""
+        return setup.trigger_list(self.manifest)(budget.available) if self.manifest.policy in ACTING else []
 
     def _fresh(self) -> tuple[dict[str, str], int]:
         """The texts of a new segment by use, and the raw tokens of its prompt and schemas."""
@@ -204,69 +207,6 @@ class Running:
         if delta.kind == "text" and self.bus.watched:
             self._pass(TextDelta(text=delta.text))
 
-    # -- input ------------------------------------------------------------------------------------------------
-
-    async def accept(self, text: str, *, inbox_id: str | None = None) -> str:
-        """Stores a user message on arrival; durable when it returns. Returns its id. Raises `UsageProblem` for blank text."""
-        self.check_open()
-        item = UserItem(text=said(text))
-        self.session.put(Input(item=item, inbox=inbox_id))
-        await self.session.sync()
-        return item.id
-
-    async def drain(self) -> None:
-        """Takes what lies in the inbox: recorded first, durable, then unlinked. A known id is only unlinked."""
-        session = self.session
-        if not self.watch.changed():
-            return
-        found = await anyio.to_thread.run_sync(lambda: list(inbox.waiting(session.folder)))
-        taken: list[Path] = []
-        for path, command in found:
-            if command is None:
-                for record in inbox.set_aside(session.folder, path):
-                    session.put(record)
-                continue
-            if command.id not in session.state.inbox:
-                self._take(command)
-            taken.append(path)
-        if found:
-            await session.sync()
-        for path in taken:
-            session.folder.files.unlink(path)
-        if await anyio.to_thread.run_sync(inbox.left_over, session.folder):
-            self.watch.forget()
-
-    def _take(self, command: inbox.Command) -> None:
-        args = command.args
-        if command.kind == "send":
-            for record in inbox.message_of(command):
-                self.session.put(record)
-            return
-        self.session.put(e.Commanded(id=command.id, command=command.kind, args=args))
-        match command.kind:
-            case "stop" | "interrupt":
-                self.orders.stop = str(args.get("reason") or command.kind)
-            case "compact":
-                self.orders.compact, self.orders.focus = True, args.get("focus")
-            case "approve" | "deny":
-                self.answer(str(args.get("id", "")), command.kind == "approve", args)
-
-    def answer(self, approval: str, approved: bool, args: Mapping[str, Any]) -> bool:
-        """Puts a human's answer on record; False where nothing of this id is asked."""
-        if approval not in self.session.state.approvals:
-            return False
-        scope: Any = args.get("scope")
-        self.session.put(
-            ApprovalAnswered(
-                id=approval,
-                approved=approved,
-                by=str(args.get("by") or ""),
-                scope=scope,
-                message=str(args.get("message") or ""),
-            )
-        )
-        return True
-
     # -- one run ----------------------------------------------------------------------------------------------
 
     async def drive(self, text: str | None, scope: anyio.CancelScope | None = None) -> RunResult:
@@ -276,7 +216,7 @@ class Running:
         the pod was closed, the result is returned instead. Raises `UsageProblem` while another run is under way, for blank text, and
         where there is nothing to go on with; `PodError` of the store.
         """
-        mine = None if text is None else UserItem(text=said(text))
+        mine = None if text is None else message_of(text)
         with self._alone() as leash:
             try:
                 await self._begin(mine)
@@ -305,7 +245,7 @@ class Running:
 
     async def check_unfinished(self) -> None:
         """Raises `UsageProblem` where nothing is left to go on with."""
-        await self.drain()
+        await self.intake.drain()
         if not self.session.state.unanswered:
             left = nothing_left(self.session.state)
             name = self.session.folder.name
@@ -357,7 +297,7 @@ class Running:
         self.orders.stop, self.orders.after_segment = None, False
         if session.state.run is not None:
             session.put(e.RunContinued(run=session.state.run))
-        await self.drain()
+        await self.intake.drain()
         await end_survivors(session, self.services)
         await close_open_calls(session, self.tools)
         if session.state.run is None:
@@ -369,61 +309,21 @@ class Running:
             self._noted = self.instructions.notes
             for interceptor in self.chain:
                 interceptor.begin_run()
-            await self._instructions_changed()
-        self._schemas_changed()
-        self._windows_declared()
-        self._window_unknown()
+            renewal.instructions_changed(session, self.instructions)
+        renewal.schemas_changed(session, setup.schemas_text(self.tools))
+        renewal.windows_declared(session, self.models)
+        renewal.window_unknown(session, self.worker.sender)
         if self.output is not None:
             self.output.ask(session)
         await session.sync()
-
-    async def _instructions_changed(self) -> None:
-        """Instructions that changed since the segment's prompt was made enter as an item; the next segment's prompt has them."""
-        session = self.session
-        standing = session.folder.blob(session.state.blobs["system"])
-        if self.instructions.text() in standing:
-            return
-        text = self.instructions.text() or "There are no instruction files any more; earlier ones no longer apply."
-        known = [i for i in session.state.history.view if isinstance(i, ContextItem) and i.kind == "instructions"]
-        if known and known[-1].text == text:
-            return
-        item = ContextItem(kind="instructions", text=text, source="instruction files, as of this run", trust="user")
-        session.put(ContextAdded(items=(item,), by="instructions"))
-
-    def _schemas_changed(self) -> None:
-        session = self.session
-        from worker.text import sha256
-
-        schemas = sha256(setup.schemas_text(self.tools))
-        if session.state.schemas != schemas:
-            session.put(ToolsChanged(system=session.state.blobs["system"], tools=schemas))
-
-    def _windows_declared(self) -> None:
-        """What refusals taught of a window is dropped where another one was declared since."""
-        for model in self.models:
-            known, window = self.session.state.history.windows.get(model.name), model.capabilities.window
-            if known is not None and known.outdated(window):
-                message = f"declared anew: {window:,} tokens in the place of {known.declared:,}; {known.limit:,} had been learned"
-                self.session.put(
-                    WindowLearned(model=model.name, window=window, source="declared", declared=window, message=message)
-                )
-
-    def _window_unknown(self) -> None:
-        """A warning, once a session, where the model's window is not known: every threshold then stands on a guess."""
-        session, sender = self.session, self.worker.sender
-        model, budget = sender.model, sender.budget(sender.model)
-        if budget.window_source != "fallback" or model.name in session.state.unknown_windows:
-            return
-        message = guessed_window(model.name, budget.window)
-        figures = {"model": model.name, "window": budget.window, "key": "model.context_window"}
-        session.put(Warned(code="unknown_window", message=message, figures=figures))
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
         if threshold is None or self.manifest.policy not in ACTING:
             return
+        await self.worker.sender.measure()
         available = self.worker.sender.budget(self.worker.sender.model).available
-        tokens = self.worker.sender.occupancy().tokens
+        tokens = self.worker.sender.occupancy().decides
         if tokens <= min(trigger_tokens(threshold, available), available):
             return
         failed_at = self.session.state.failed_at_tokens
@@ -550,18 +450,6 @@ class Running:
         history = self.session.state.history
         last = history.last()
         return item in history.queue or (last is not None and last.id == item)
-
-
-def said(text: object) -> str:
-    """A user's message as it is stored. Raises `UsageProblem` where it is no text, or blank: no provider takes such a message."""
-    if not isinstance(text, str):
-        raise UsageProblem(
-            f"a message is text, not {type(text).__name__} ({repr(text)[:60]}); resume() goes on without a new message"
-        )
-    text = clean(text)
-    if not text.strip():
-        raise UsageProblem("the message is empty: say what is to be done; resume() goes on without a new message")
-    return text
 
 
 _STATUS = {

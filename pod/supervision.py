@@ -52,9 +52,8 @@ class Supervision(Interceptor):
         state = self._session.state
         if state.window_asked:
             return Yield("compact", {"trigger": "agent"})
-        base = ctx.history.baseline
         accepted = state.accepted
-        if accepted is not None and not state.verified and base is not None and state.replies:
+        if accepted is not None and not state.verified and state.first_reported:
             ok = state.first_reported < accepted.limit and state.first_reported <= accepted.before * 0.9
             return Note(
                 e.Verified(reported=state.first_reported, estimated=accepted.after, before=accepted.before, accepted=ok)

@@ -23,7 +23,7 @@ _MAGIC = ("/dev/fd/", "/dev/std", "/proc/")
 class Target:
     """Where output goes. Making one looks whether that can be, and touches nothing. Raises `UsageProblem`.
 
-    Nothing below `home`, where pods lie, is written, nor below `$POD_HOME`. `mode` are the permissions of a file: None
+    Nothing below the folder of the pods (`pods` in `home`, and in `$POD_HOME`) is written. `mode` are the permissions of a file: None
     keeps those of the file that is replaced, and gives a new one the usual.
     """
 

@@ -335,6 +335,7 @@ def _other(event: Event) -> Step | None:
             "model.switched"
             | "context.window_learned"
             | "context.size_refused"
+            | "context.counted"
             | "process.orphan_killed"
             | "log.repaired"
         ):

@@ -96,15 +96,24 @@ class StreamStalled(ModelError):
 
 
 class ContextOverflow(ModelError):
-    """The input is larger than the model's window. `limit` and `requested` are tokens, where the provider names
-    them."""
+    """The input is larger than the model's window. `limit`, `requested` and `prompt` are tokens, where the provider
+    names them: `requested` may hold the output that was asked for, `prompt` is the input alone."""
 
     kind = "overflow"
 
-    def __init__(self, message: str, *, limit: int | None = None, requested: int | None = None, **rest: object) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        limit: int | None = None,
+        requested: int | None = None,
+        prompt: int | None = None,
+        **rest: object,
+    ) -> None:
         super().__init__(message, **rest)  # type: ignore[arg-type]  # the keywords of ModelError, passed through
         self.limit = limit
         self.requested = requested
+        self.prompt = prompt
 
 
 class TooLargeForTier(ContextOverflow):

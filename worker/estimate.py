@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from worker.items import Image, Item
 from worker.models.base import Family, ToolSpec
 
-Provenance: TypeAlias = Literal["usage", "usage-adjusted", "provider", "tokenizer", "heuristic"]
-
-HEURISTIC_FACTOR = 1.15
-"""What a caller multiplies an estimate by when the estimate is its only source (facts, providers 5.3)."""
+Provenance: TypeAlias = Literal["usage", "usage-adjusted", "provider count", "tokenizer", "heuristic"]
 
 MARGINS: Mapping[Provenance, float] = {
     "usage": 0.01,
     "usage-adjusted": 0.02,
-    "provider": 0.02,
+    "provider count": 0.02,
     "tokenizer": 0.05,
     "heuristic": 0.15,
 }
-"""The uncertainty of a count by where it comes from, as a share of it (facts, providers 5.4)."""
+"""The uncertainty of a count by where it comes from, as a share of it (facts, providers 5.4). `Occupancy` applies it."""
+
+HEURISTIC_FACTOR = 1 + MARGINS["heuristic"]
+"""What a caller multiplies an estimate by when the estimate is its only source (facts, providers 5.3)."""
 
 IMAGE_TOKENS = 1_600
 """Tokens of one image, whatever the length of its data (case B045). Reports by the provider correct it (case B046)."""
@@ -58,6 +58,7 @@ def _classes() -> bytes:
         ("a", range(0x61, 0x7B)), ("A", range(0x41, 0x5B)), ("0", range(0x30, 0x3A)), ("s", (0x20, 0x09)),
         ("n", (0x0A, 0x0D)), ("c", range(0x80, 0xC0)), ("d", range(0xC0, 0xE0)), ("i", (0xE0, 0xE1)),
         ("y", (0xE2, 0xEE, 0xEF)), ("k", range(0xE3, 0xEE)), ("w", range(0xF0, 0x100)),
+        ("x", (*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F)),
     )  # fmt: skip
     for name, members in ranges:
         for byte in members:
@@ -66,21 +67,22 @@ def _classes() -> bytes:
 
 
 _TABLE = _classes()
-"""Byte to class: a lower, A upper, 0 digit, s blank, n line end, `.` other ASCII; lead bytes d i y k w; c the rest."""
+"""Byte to class: a lower, A upper, 0 digit, s blank, n line end, x control character (of a terminal's output, each
+nearly a token), `.` other ASCII; lead bytes d i y k w; c the rest."""
 
 _O200K = """
 0 .10  . .30  d .35  k .78  y .47  i .45  w 2.34  aA .95  a0 1.03  0a 1.13  A0 1.91  .a 1.04  .A 1.36  .0 1.81
-sa 1.07  sA 1.22  s0 2.21  s. .54  na 1.32  ns .96  nA 1.83  n. .41  .s .20  ss .05  AAa 2.83  a .02  A .01
+sa 1.07  sA 1.22  s0 2.21  s. .54  na 1.32  ns .96  nA 1.83  n. .41  .s .20  ss .05  AAa 2.83  a .02  A .01  x 1.00  xa .80
 """
 
 _CLAUDE = """
 0 .15  . .59  d .61  k 1.07  y .50  i .95  w 2.86  aA 1.94  a0 2.32  .a 1.45  .A 2.35  .0 1.40  sa 1.33  sA .58
-s0 2.45  ns 1.49  nA 3.77  n. 2.88  .s .15  ss .14  AAa 2.10  a .09  A .52
+s0 2.45  ns 1.49  nA 3.77  n. 2.88  .s .15  ss .14  AAa 2.10  a .09  A .52  x 1.20  xa .95
 """
 
 _CLAUDE_OLD = """
 0 .07  . .26  d .61  k 1.08  y .49  i .95  w 2.86  aA 1.88  a0 1.75  0a .61  .a 1.68  .A 2.44  .0 1.95  sa 1.34
-sA .66  s0 2.75  s. .62  na .20  ns .95  nA 3.21  n. 1.98  ss .18  AAa 4.69  a .01  A .03
+sA .66  s0 2.75  s. .62  na .20  ns .95  nA 3.21  n. 1.98  ss .18  AAa 4.69  a .01  A .03  x 1.10  xa .90
 """
 
 
@@ -130,23 +132,28 @@ def estimate_images(images: Iterable[Image]) -> int:
 
 
 def estimate_item(item: Item, family: Family = "unknown") -> int:
-    """Tokens of an item as it is sent: its text with its share of the framing.
+    """Tokens of an item as it is sent: its text with its share of the framing."""
+    return item_tokens(item, lambda text: estimate_text(text, family))
+
+
+def item_tokens(item: Item, measure: Callable[[str], int]) -> int:
+    """Tokens of an item where `measure` tells those of a text.
 
     The text that a person may be shown of reasoning is not sent, so it costs nothing.
     """
     match item.type:
         case "user":
-            return MESSAGE_TOKENS + estimate_text(item.text, family) + estimate_images(item.images)
+            return MESSAGE_TOKENS + measure(item.text) + estimate_images(item.images)
         case "assistant":
-            return MESSAGE_TOKENS + estimate_text(item.text, family)
+            return MESSAGE_TOKENS + measure(item.text)
         case "reasoning":
             return MESSAGE_TOKENS + estimate_opaque(item.payload)
         case "tool_call":
-            return CALL_TOKENS + estimate_text(item.name, family) + estimate_text(item.wire_arguments(), family)
+            return CALL_TOKENS + measure(item.name) + measure(item.wire_arguments())
         case "tool_result":
-            return CALL_TOKENS + estimate_text(item.text(), family) + estimate_images(item.images)
+            return CALL_TOKENS + measure(item.text()) + estimate_images(item.images)
         case "context" | "order":
-            return CONTEXT_TOKENS + estimate_text(item.text, family)
+            return CONTEXT_TOKENS + measure(item.text)
         case "opaque":
             return MESSAGE_TOKENS + max(item.tokens, estimate_opaque(item.payload))
 
@@ -158,5 +165,10 @@ def estimate_items(items: Iterable[Item], family: Family = "unknown") -> int:
 
 def estimate_spec(spec: ToolSpec, family: Family = "unknown") -> int:
     """Tokens of a tool as the model is told of it: name, description and schema (cases B049, B053)."""
+    return spec_tokens(spec, lambda text: estimate_text(text, family))
+
+
+def spec_tokens(spec: ToolSpec, measure: Callable[[str], int]) -> int:
+    """Tokens of a tool where `measure` tells those of a text."""
     schema = json.dumps(spec.parameters, ensure_ascii=False, separators=(",", ":"))
-    return SPEC_TOKENS + sum(estimate_text(text, family) for text in (spec.name, spec.description, schema))
+    return SPEC_TOKENS + measure(spec.name) + measure(spec.description) + measure(schema)

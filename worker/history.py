@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from worker import records as r
 from worker.budget import LearnedWindow
-from worker.estimate import HEURISTIC_FACTOR, estimate_item
+from worker.calibration import ESTIMATE_BARRED, LEARN_FROM, Calibration
+from worker.estimate import Provenance, estimate_item
 from worker.items import (
     AssistantItem,
     ContextItem,
@@ -27,10 +28,20 @@ from worker.items import (
     UserItem,
 )
 from worker.models.base import Family, Usage
-from worker.occupancy import OPAQUE_SHARE, Baseline, Calibration, Occupancy, Provenance
+from worker.occupancy import OPAQUE_SHARE, Baseline, Occupancy
 
 SHRUNK = -1
 """In `History.changes`: the view lost its last item."""
+
+ON_REPORTS: frozenset[str] = frozenset({"usage", "usage-adjusted"})
+"""Provenances of numbers that stand on an earlier report; a report after any other is the first of a stretch."""
+
+
+class Parts(NamedTuple):
+    """The next request's tokens: `known` from a report or a count, `raw` what is estimated (without any factor)."""
+
+    known: int
+    raw: int
 
 
 class Counters(BaseModel):
@@ -218,7 +229,7 @@ class History:
             self.extend(_before(item) for item in kept_items(record)[:1])
         covers = len(self.view)
         usage = record.usage
-        self.calibration = self.calibration.learn(self.baseline, usage, self.tokens, record.model)
+        self._judge(record)
         shown = kept_items(record)
         self.extend(shown)
         if shown:
@@ -237,6 +248,39 @@ class History:
             )  # fmt: skip
         self.open.update({i.call_id: OpenCall(i) for i in record.items if isinstance(i, ToolCallItem)})
         self._count_reply(usage, record)
+
+    def _judge(self, record: r.ReplyRecord) -> None:
+        """What the report teaches of the estimator: the growth since the last one, and how good the estimate was."""
+        base, reported = self.baseline, record.usage.input_tokens
+        if not reported:
+            return
+        grown = 0
+        if base is not None and base.model == record.model and not base.removed and base.source == "usage":
+            grown = sum(self.tokens[base.newer :])
+            known = base.reported + base.echoed
+            self.calibration = self.calibration.learn(record.model, grown, reported - known)
+        if record.estimate:
+            self.calibration = self.calibration.compare(
+                record.model, record.estimate, reported, record.buffer,
+                first=record.provenance not in ON_REPORTS, tested=grown >= LEARN_FROM,
+            )  # fmt: skip
+
+    def _counted(self, record: r.TokensCounted) -> None:
+        """A count of the view as it stands is the base of what follows."""
+        if record.provenance == "provider count":
+            self._correct(record.model, record.parts, record.tokens)
+        self.baseline = Baseline(
+            model=record.model, reported=record.tokens, echoed=0, covers=len(self.view), newer=len(self.view),
+            source=record.provenance,
+        )  # fmt: skip
+
+    def _correct(self, model: str, parts: tuple[int, int], exact: int) -> None:
+        known, raw = parts
+        self.calibration = self.calibration.correct(model, raw, exact, known)
+
+    def _warned(self, record: r.Warned) -> None:
+        if record.code == ESTIMATE_BARRED:
+            self.calibration = self.calibration.told(str(record.figures.get("model", "")))
 
     def _count_reply(self, usage: Usage, record: r.ReplyRecord) -> None:
         self.count(
@@ -283,6 +327,8 @@ class History:
         self.windows[record.model] = LearnedWindow(
             accepted=accepted, limit=record.window, declared=record.declared, told=record.message
         )
+        if record.counted is not None:
+            self._correct(record.model, record.parts, record.counted)
         self.count(overflows=1, overflows_since_reply=1)
 
     def _size(self, record: r.SizeRefused) -> None:
@@ -305,20 +351,33 @@ class History:
         report is the base where its request's view is a prefix of this one; only what is newer is estimated, times the
         model's calibration. Without a report everything is estimated, times 1.15.
         """
-        k = self.calibration.factor(model)
+        k, barred = self.calibration.factor(model), self.calibration.barred(model)
         base = self.baseline
+        parts = self.parts(model, overhead, pending)
         if base is None or base.model != model:
-            factor = max(HEURISTIC_FACTOR, k)
-            total = int((overhead + self.total + pending) * factor)
-            return Occupancy(tokens=total, provenance="heuristic", overhead=int(overhead * factor), pending=pending)
-        newer = sum(self.tokens[base.newer :]) + pending
-        # What edits took out counts carefully, what they put in wholly.
-        removed = int(base.removed * (min(k, 1.0) if base.removed > 0 else max(k, 1.0)))
-        tokens = base.reported + base.echoed + int(newer * k) - removed
+            factor = self.calibration.whole(model)
+            return Occupancy(
+                tokens=int(parts.raw * factor), provenance="heuristic", overhead=int(overhead * factor),
+                pending=pending, barred=barred,
+            )  # fmt: skip
+        tokens = max(parts.known + int(parts.raw * k), 0)
         if self.opaque:
             tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)))
-        provenance: Provenance = "usage-adjusted" if base.removed else "usage"
-        return Occupancy(tokens=max(tokens, 0), provenance=provenance, overhead=int(overhead * k), pending=pending)
+        provenance: Provenance = "usage-adjusted" if base.removed and base.source != "tokenizer" else base.source
+        return Occupancy(
+            tokens=tokens, provenance=provenance, overhead=int(overhead * k), pending=pending,
+            known=0 if base.source == "tokenizer" else max(parts.known, 0), barred=barred,
+        )  # fmt: skip
+
+    def parts(self, model: str, overhead: int, pending: int = 0) -> Parts:
+        """What is known of the next request to `model`, and the raw estimate of the rest."""
+        base = self.baseline
+        if base is None or base.model != model:
+            return Parts(0, overhead + self.total + pending)
+        # What edits took out counts carefully, what they put in wholly.
+        k = self.calibration.factor(model)
+        removed = int(base.removed * (min(k, 1.0) if base.removed > 0 else max(k, 1.0)))
+        return Parts(base.reported + base.echoed - removed, sum(self.tokens[base.newer :]) + pending)
 
     def last(self) -> Item | None:
         """The last item of the view."""
@@ -394,5 +453,7 @@ _HANDLERS: dict[type, Any] = {
     r.Retry: History._retry,  # pyright: ignore[reportPrivateUsage]
     r.WindowLearned: History._window,  # pyright: ignore[reportPrivateUsage]
     r.SizeRefused: History._size,  # pyright: ignore[reportPrivateUsage]
+    r.TokensCounted: History._counted,  # pyright: ignore[reportPrivateUsage]
+    r.Warned: History._warned,  # pyright: ignore[reportPrivateUsage]
     r.ToolsChanged: History._tools_changed,  # pyright: ignore[reportPrivateUsage]
 }

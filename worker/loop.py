@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from worker import interceptor as ic
+from worker.accuracy import JUDGED, MISSES
+from worker.calibration import ESTIMATE_BARRED
 from worker.calling import Caller
 from worker.errors import ContextOverflow, ModelError, Refused
 from worker.history import History
@@ -25,7 +27,7 @@ from worker.items import (
 )
 from worker.ledger import Ledger
 from worker.models.base import Delta, Reply
-from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord
+from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord, Warned
 from worker.results import Failed, Finished, Outcome, Yielded
 from worker.sending import Answered, Sender
 
@@ -106,6 +108,7 @@ class Worker:
         if self.history.unresolved:
             return self.ledger.fault or await self.caller.run()
         await self.admit()
+        await self.sender.measure()
         ctx, decided = await self.consult()
         if decided is not None:
             return decided
@@ -200,12 +203,32 @@ class Worker:
                 provider_id=reply.provider_id,
                 estimate=answered.occupancy.tokens,
                 provenance=answered.occupancy.provenance,
+                buffer=answered.buffer,
                 cost_usd=None if price is None else round(price.cost(reply.usage), 8),
                 attempts=answered.attempts,
                 seconds=round(answered.seconds, 3),
                 transformations=reply.transformations,
             )
         )
+
+        self._say_barred(answered.model.name)
+
+    def _say_barred(self, model: str) -> None:
+        """Puts on record, once, that a model's estimates were too low too often."""
+        accuracy = self.history.calibration.accuracy(model)
+        if not accuracy.barred or accuracy.told:
+            return
+        message = (
+            f"{MISSES} of the last {JUDGED} requests to {model} were larger than estimated, by more than the buffer: until that "
+            "is put right (by a correct estimate, a count or a refusal that names its size), automatic compaction acts only on "
+            "what the provider has reported"
+        )
+        figures = {
+            "model": model,
+            "lowest": accuracy.every.lowest,
+            "calibration": self.history.calibration.factor(model),
+        }
+        self.ledger.put(Warned(code=ESTIMATE_BARRED, message=message, figures=figures))
 
     def _named(self, items: Sequence[ReplyItem]) -> tuple[ReplyItem, ...]:
         label, known, named = uuid7(), set[str](), list[ReplyItem]()

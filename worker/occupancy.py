@@ -5,26 +5,24 @@ One number, with its provenance, for every decision.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
 from worker.estimate import MARGINS, Provenance
-from worker.models.base import Usage
-
-LEARN_FROM = 500
-"""Calibration learns only from requests that grew by at least this many estimated tokens (facts, providers 5.4)."""
 
 OPAQUE_SHARE = 0.8
 """With opaque items in the view, occupancy is never below this share of the full estimate: reports may leave them out
 (B050)."""
 
+NEAR = 0.1
+"""How near a threshold (as a share of it) an estimate that is not trusted is counted instead."""
+
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What the provider last reported: `reported` input tokens for the first `covers` items of the view, then `echoed`
-    output.
+    """What was last told of a request: `reported` input tokens for the first `covers` items of the view, then `echoed`
+    output. `source` is who told it: the provider's report, its count, or a tokenizer.
 
     Items from `newer` on are estimated. `removed` is the estimate of what edits took out since (below 0: put in).
     """
@@ -36,35 +34,16 @@ class Baseline:
     newer: int
     removed: int = 0
     estimated: int = 0
-
-
-class Calibration(BaseModel):
-    """Reported growth over estimated growth, as an exponential mean, per model; bounded to 0.7 to 2.5."""
-
-    model_config = ConfigDict(frozen=True)
-
-    factors: dict[str, float] = {}
-
-    def factor(self, model: str) -> float:
-        """The factor of this model; 1 where nothing was learned."""
-        return self.factors.get(model, 1.0)
-
-    def learn(self, baseline: Baseline | None, usage: Usage, tokens: Sequence[int], model: str) -> Calibration:
-        """What the report of a request teaches, compared with the one before it."""
-        if baseline is None or usage.input_tokens is None or baseline.removed or baseline.model != model:
-            return self
-        estimated = sum(tokens[baseline.newer :])
-        grown = usage.input_tokens - baseline.reported - baseline.echoed
-        if estimated < LEARN_FROM or grown <= 0:
-            return self
-        ratio = min(max(grown / estimated, 0.7), 2.5)
-        old = self.factors.get(model)
-        new = ratio if old is None else 0.7 * old + 0.3 * ratio
-        return Calibration(factors={**self.factors, model: round(new, 4)})
+    source: Provenance = "usage"
 
 
 class Occupancy(BaseModel):
-    """Tokens of the next request. `overhead` is the part that no compaction can lower (system prompt, schemas)."""
+    """Tokens of the next request. `overhead` is the part that no compaction can lower (system prompt, schemas),
+    `pending` the raw estimate of queued input.
+
+    `known` are the tokens that a report or a count vouches for. `barred` says that the model's estimates were too low
+    too often: automatic decisions then rest on `known` alone.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -72,12 +51,40 @@ class Occupancy(BaseModel):
     provenance: Provenance
     overhead: int
     pending: int = 0
+    known: int = 0
+    barred: bool = False
 
     @property
     def margin(self) -> int:
-        """How many tokens the number may be too low."""
-        return int(self.tokens * MARGINS[self.provenance])
+        """How many tokens the number may be too low. The heuristic's margin is in the number already."""
+        return 0 if self.provenance == "heuristic" else int(self.tokens * MARGINS[self.provenance])
+
+    @property
+    def upper(self) -> int:
+        """The number with its margin: what the request may have at most."""
+        return self.tokens + self.margin
+
+    @property
+    def decides(self) -> int:
+        """The number that a trigger may act on."""
+        return min(self.known, self.tokens) if self.barred else self.tokens
+
+    def __str__(self) -> str:
+        margin = f" with a margin of {self.margin:,}" if self.margin else ""
+        return f"{self.tokens:,} tokens{margin}"
 
     def fits(self, ceiling: int) -> bool:
-        """Whether a request of this size may be sent: estimated at most the ceiling."""
-        return self.tokens <= ceiling
+        """Whether a request of this size may be sent: at most the ceiling, with its margin."""
+        return self.upper <= ceiling
+
+    def without(self, tokens: int) -> Occupancy:
+        """The number after an edit that takes so many tokens out of what a report or a count covers."""
+        adjusted = self.provenance in ("usage", "provider count")
+        changes = {"tokens": max(self.tokens - tokens, 0), "known": max(self.known - tokens, 0)}
+        return self.model_copy(update={**changes, "provenance": "usage-adjusted" if adjusted else self.provenance})
+
+    def near(self, threshold: int) -> bool:
+        """Whether a better count could turn a decision at this threshold."""
+        if self.barred:
+            return self.tokens >= threshold * (1 - NEAR) and self.decides <= threshold
+        return abs(self.tokens - threshold) <= self.tokens * MARGINS[self.provenance]

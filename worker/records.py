@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from worker.budget import DEFAULT_BUFFER
 from worker.items import ContextItem, Item, OrderItem, ReplyItem, ToolResultItem, UserItem
 from worker.models.base import StopReason, Usage
 
@@ -84,7 +85,8 @@ class Pruned(Record):
 class ReplyRecord(Record):
     """A complete reply of the model: its items and figures, in one entry, before any tool runs.
 
-    `estimate` is the occupancy that was computed for this request before it was sent, `provenance` how.
+    `estimate` is the occupancy that was computed for this request before it was sent, `provenance` how, `buffer` the tokens
+    that the budget kept free for its errors.
     """
 
     kind = "reply"
@@ -96,6 +98,7 @@ class ReplyRecord(Record):
     provider_id: str | None = None
     estimate: int = 0
     provenance: str = "heuristic"
+    buffer: int = DEFAULT_BUFFER
     cost_usd: float | None = None
     attempts: int = 1
     seconds: float = 0.0
@@ -144,7 +147,8 @@ class ModelSwitched(Record):
 class WindowLearned(Record):
     """A refusal taught the real window. `source` is `stated` (the refusal named it), `guessed` (90 % of what was refused), or
     `declared`: the window was declared anew, and what was learned before is dropped. `declared` is the window that the model
-    was taken to have, `message` the provider's words."""
+    was taken to have, `message` the provider's words. `counted` are the input's tokens as the refusal names them, `parts` what
+    of them was known and the raw estimate of the rest."""
 
     kind = "window_learned"
     model: str
@@ -153,6 +157,8 @@ class WindowLearned(Record):
     requested: int | None = None
     declared: int = 0
     message: str = ""
+    counted: int | None = None
+    parts: tuple[int, int] = (0, 0)
 
 
 class SizeRefused(Record):
@@ -164,6 +170,20 @@ class SizeRefused(Record):
     limit: int | None = None
     requested: int | None = None
     message: str = ""
+
+
+class TokensCounted(Record):
+    """The view as it stands was counted, near a threshold. `estimate` is the number that stood before, `parts` what of it was known
+    and the raw estimate of the rest.
+    """
+
+    kind = "tokens_counted"
+    model: str
+    tokens: int
+    provenance: Literal["provider count", "tokenizer"]
+    estimate: int = 0
+    parts: tuple[int, int] = (0, 0)
+    seconds: float = 0.0
 
 
 class ToolsChanged(Record):

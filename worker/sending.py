@@ -10,14 +10,15 @@ from typing import Literal
 import anyio
 
 from worker.budget import DEFAULT_BUFFER, Budget, budget_of
+from worker.counting import count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
-from worker.estimate import HEURISTIC_FACTOR, estimate_item, estimate_spec, estimate_text
-from worker.history import SHRUNK, History, pending_tokens
+from worker.estimate import estimate_item, estimate_spec, estimate_text
+from worker.history import SHRUNK, History, Parts, pending_tokens
 from worker.ledger import Ledger
 from worker.models.base import Emit, Model, Reply, Request, ToolSpec
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
-from worker.records import ModelSwitched, Retry, SizeRefused, WindowLearned
+from worker.records import ModelSwitched, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
 from worker.retry import RetryPolicy
 
 GUESSED_SHARE = 0.9
@@ -47,7 +48,8 @@ REPAIRS = 2
 
 
 REST = 300.0
-"""Seconds for which a model that has failed for good is asked after its fallbacks, not before them."""
+"""Seconds for which a model that has failed for good is asked after its fallbacks, not before them; for so long nothing
+is counted after a count that failed."""
 
 
 class OverBudget(ModelError):
@@ -88,11 +90,19 @@ class Answered:
     attempts: int
     seconds: float
     occupancy: Occupancy
+    buffer: int
+
+
+def _no_thresholds(budget: Budget) -> Sequence[int]:
+    return ()
 
 
 @dataclass(slots=True)
 class Sender:
-    """Sends the view to the first model that holds it and answers."""
+    """Sends the view to the first model that holds it and answers.
+
+    `thresholds` are the tokens at which something is decided beside the ceiling: near one, `measure` counts.
+    """
 
     models: Sequence[Model]
     ledger: Ledger
@@ -105,6 +115,9 @@ class Sender:
     ceiling: int | None = None
     clock: Callable[[], float] = time.monotonic
     resting: dict[str, float] = field(default_factory=dict[str, float])
+    thresholds: Callable[[Budget], Sequence[int]] = _no_thresholds
+    _rests: float = 0.0
+    _told: bool = False
     _followers: dict[str, Follower] = field(default_factory=dict[str, Follower])
     _overheads: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -139,9 +152,8 @@ class Sender:
     def occupancy(self, model: Model | None = None) -> Occupancy:
         """The occupancy of the next request, queued input included."""
         model = model or self.model
-        history, family = self.history, model.capabilities.family
-        base = history.baseline
-        if family != history.family and (base is None or base.model != model.name):
+        history = self.history
+        if self._foreign(model):
             return self._in_full(model)
         pending = pending_tokens(history, list(history.queue.values())) if history.queue else 0
         return history.occupancy(model.name, self.overhead(model), pending)
@@ -150,13 +162,67 @@ class Sender:
         """The occupancy by the estimator of a model whose family is not the history's: a fallback may count twice as
         many tokens (facts, providers 5.2)."""
         history, family = self.history, model.capabilities.family
-        factor = max(HEURISTIC_FACTOR, history.calibration.factor(model.name))
+        factor = history.calibration.whole(model.name)
         overhead = self.overhead(model)
         pending = sum(estimate_item(item, family) for item in history.queue.values())
-        total = overhead + pending + sum(estimate_item(item, family) for item in history.view)
+        total = self.parts(model).raw + pending
         return Occupancy(
-            tokens=int(total * factor), provenance="heuristic", overhead=int(overhead * factor), pending=pending
-        )
+            tokens=int(total * factor), provenance="heuristic", overhead=int(overhead * factor), pending=pending,
+            barred=history.calibration.barred(model.name),
+        )  # fmt: skip
+
+    def _foreign(self, model: Model) -> bool:
+        """Whether the history's estimates are of another family than this model's, and no report stands in for them."""
+        base = self.history.baseline
+        return model.capabilities.family != self.history.family and (base is None or base.model != model.name)
+
+    def parts(self, model: Model) -> Parts:
+        """What is known of the next request without what is queued, and the raw estimate of the rest."""
+        if not self._foreign(model):
+            return self.history.parts(model.name, self.overhead(model))
+        family = model.capabilities.family
+        return Parts(0, self.overhead(model) + sum(estimate_item(item, family) for item in self.history.view))
+
+    async def measure(self) -> None:
+        """Counts the view where a count could turn a decision: near a threshold, once for each view, never fatal (after
+        a failure not again for a while).
+
+        The count is put on record as the base of the number. Cancelled, nothing is kept.
+        """
+        model = self.model
+        how = model.capabilities.counting
+        if how == "none" or self._foreign(model):
+            return
+        occupancy, budget = self.occupancy(model), self.budget(model)
+        weaker = {
+            "provider": ("provider count",),
+            "tokenizer": ("provider count", "tokenizer", "usage", "usage-adjusted"),
+        }
+        if occupancy.provenance in weaker[how]:
+            return
+        if not any(occupancy.near(at) for at in (*self.thresholds(budget), budget.available)):
+            return
+        if self.clock() < self._rests:
+            return
+        parts, started = self.parts(model), self.clock()
+        counted = await count_tokens(model, self._request(model))
+        if counted.tokens is None:
+            self._rests = self.clock() + REST
+            self._cannot_count(model, counted.problem)
+            return
+        self.ledger.put(
+            TokensCounted(
+                model=model.name, tokens=counted.tokens, provenance=counted.provenance, estimate=occupancy.tokens,
+                parts=parts, seconds=round(self.clock() - started, 3),
+            )
+        )  # fmt: skip
+
+    def _cannot_count(self, model: Model, problem: str) -> None:
+        """Says so, once for each sender."""
+        if problem and not self._told:
+            self._told = True
+            message = f"{model.name} could not count the next request, the estimate stands: {problem}"
+            self.ledger.put(Warned(code="count_failed", message=message, figures={"model": model.name}))
 
     def limit(self, model: Model) -> int:
         """The most tokens that a request to this model may be estimated at."""
@@ -165,7 +231,8 @@ class Sender:
 
     def fits(self, model: Model) -> bool:
         """Whether the next request may be sent to this model."""
-        return self.occupancy(model).fits(self.limit(model))
+        occupancy = self.occupancy(model)
+        return occupancy.fits(self.budget(model).available) and occupancy.tokens <= self.limit(model)
 
     async def send(self, emit: Emit) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
@@ -176,11 +243,10 @@ class Sender:
         order = self._order()
         for model in order:
             if not self.fits(model):
-                size, limit = self.occupancy(model).tokens, self.limit(model)
                 budget = self.budget(model)
                 message = (
-                    f"the request is estimated at {size:,} tokens, above the ceiling of {limit:,} for {model.name} "
-                    f"(a window of {budget.window:,}, {budget.origin})"
+                    f"the request is estimated at {self.occupancy(model)}, above the ceiling of {self.limit(model):,} "
+                    f"for {model.name} (a window of {budget.window:,}, {budget.origin})"
                 )
                 if last is not None:
                     self._switch(self.model, model, message, skipped=True)
@@ -216,7 +282,7 @@ class Sender:
             attempt += 1
             try:
                 reply = await model.send(request, emit)
-                return Answered(reply, model, attempt, self.clock() - started, occupancy)
+                return Answered(reply, model, attempt, self.clock() - started, occupancy, self.budget(model).buffer)
             except ModelError as e:
                 e.model = e.model or model.name
                 waited = self.clock() - started
@@ -261,11 +327,12 @@ class Sender:
             refused = SizeRefused(model=model.name, limit=error.limit, requested=error.requested, message=said)
             self.ledger.put(refused)
             return
-        window, source = taught
+        (window, source), counted = taught, self._input(model, error)
         self.ledger.put(
             WindowLearned(
                 model=model.name, window=window, source=source, requested=error.requested,
-                declared=model.capabilities.window, message=said,
+                declared=model.capabilities.window, message=said, counted=counted,
+                parts=self.parts(model) if counted is not None else (0, 0),
             )
         )  # fmt: skip
 
@@ -284,6 +351,16 @@ class Sender:
             return error.limit, "stated"
         shares = int(min(occupancy.tokens, window) * GUESSED_SHARE), int(window * LEAST_GUESS)
         return min(max(*shares, accepted, 2 * occupancy.overhead, LEAST_GUESSED), window), "guessed"
+
+    def _input(self, model: Model, error: ContextOverflow) -> int | None:
+        """The input's tokens as a refusal names them, None where it does not contradict the estimate.
+
+        One number for input and output bounds the input on both sides: what the estimate contradicts is what counts.
+        """
+        if error.prompt is not None or error.requested is None:
+            return error.prompt
+        estimate, least = self.occupancy(model).tokens, max(error.requested - self.budget(model).output, 1)
+        return None if least <= estimate <= error.requested else min(max(estimate, least), error.requested)
 
 
 def _repaired(model: Model, error: InvalidHistory) -> str | None:

@@ -161,7 +161,7 @@ async def _line(pod: Pod, approval: str, ended: anyio.Event) -> str | None:
             return None
         if b"\n" in typed:
             return typed.partition(b"\n")[0].decode(errors="replace")
-        await pod.running.drain()
+        await pod.running.intake.drain()
         if approval not in {asked.id for asked in pod.approvals}:
             return ""
     return None

@@ -22,19 +22,28 @@ def models(args: argparse.Namespace) -> int:
         return 0
     roles = any(row["role"] for row in rows)
     heads = ("MODEL", "WINDOW", "FROM", "OUTPUT", "FROM", "IN $/M", "OUT $/M", "CACHED $/M", "FROM")
-    cells = [(*((str(row["role"]),) if roles else ()), *_cells(row)) for row in rows]
+    notes: dict[str, str] = {}
+    cells = [(*((str(row["role"]),) if roles else ()), *_cells(row, notes)) for row in rows]
     show(table(cells, ("ROLE", *heads) if roles else heads))
+    show("from: " + "; ".join(f"{mark} {origin}" for origin, mark in notes.items()))
     if args.manifest is None:
         show(f"providers: {', '.join(providers())}. Other models of a provider work too: name them provider:model, "
              "with [model] context_window where it is not known.")  # fmt: skip
     return 0
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: dict[str, Any], notes: dict[str, str]) -> tuple[str, ...]:
+    """A row of the table; sources with their dates are numbered in `notes`."""
+
+    def mark(origin: str | None) -> str:
+        return notes.setdefault(origin, f"[{len(notes) + 1}]") if origin else "-"
+
     prices = ("-" if row[key] is None else f"{row[key]:g}" for key in ("input", "output", "cache_read"))
-    window, output = f"{row['window']:,}", f"{row['max_output']:,}"
-    source = row["price_source"] or "-"
-    return str(row["model"]), window, row["window_source"], output, row["max_output_source"], *prices, source
+    window, output = (
+        (f"{row['window']:,}", mark(row["window_origin"])),
+        (f"{row['max_output']:,}", mark(row["max_output_origin"])),
+    )
+    return str(row["model"]), *window, *output, *prices, mark(row["price_origin"])
 
 
 def _listed() -> list[dict[str, Any]]:
@@ -68,19 +77,26 @@ def _asked(manifest: str) -> list[dict[str, Any]]:
 
 
 def _row(role: str, name: str, known: Capabilities) -> dict[str, Any]:
+    from worker.models.table import Origin
+
     price = known.price
     return {
         "role": role,
         "model": name,
         "window": known.window,
         "window_source": known.window_source,
+        "window_origin": known.window_origin or known.window_source,
         "max_output": known.max_output,
         "max_output_source": known.max_output_source,
+        "max_output_origin": known.max_output_origin or known.max_output_source,
+        "counting": known.counting,
         "input": price.input if price else None,
         "output": price.output if price else None,
         "cache_read": price.cache_read if price else None,
         "cache_write": price.cache_write if price else None,
         "price_source": price.source if price else None,
+        "price_date": (price.date or None) if price else None,
+        "price_origin": str(Origin(price.source, price.date)) if price else None,
     }
 
 

@@ -387,7 +387,7 @@ _ALL = (
             "make a pod of an exported file. Every hash is checked before anything is placed. The pod brings its "
             "manifest, permissions included: import what you trust"),
     Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
-            "known models with window, longest output and price, each with its source"),
+            "known models with window, longest output and price, each with its source and date"),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
     Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor),
     Command("completion", "completion for bash, zsh or fish", "completing:completion",

@@ -15,6 +15,7 @@ from pod.cli.text import balance, count, figures, one_line, share
 from pod.context.policy import Plan
 from pod.foresight import Next, Origin, Provenance, foresee, origins, policy_origin, provenance
 from pod.outlook import Outlook, outlook
+from worker.occupancy import Occupancy
 
 
 def context(args: argparse.Namespace) -> int:
@@ -52,16 +53,33 @@ def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str
     queued = f", {occupancy.pending:,} of it queued" if occupancy.pending else ""
     rows = [
         ("pod", name),
-        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.budget.window_source})"),
+        ("model", f"{view.model.name}, window {view.budget.window:,} ({view.window_origin})"),
         ("ceiling", f"{available:,} (the window less a reserve of {facts['reserve']:,})"),
         ("policy", f"{view.manifest.policy} ({policy_origin(view)})"),
         *_triggers(view),
         ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, available)} of the ceiling), "
-                      f"{occupancy.provenance}, may be {occupancy.margin:,} too low{queued}"),
+                      f"{occupancy.provenance}, {_margin(occupancy)}{queued}"),
         ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
     ]  # fmt: skip
     parts = [figures(rows), "", _categories(view), "", figures(_history(name, view, facts)), "", "what would go next:"]
     return "\n".join([*parts, *(f"  {line}" for line in figures(_coming(coming, plan)).splitlines())])
+
+
+def _margin(occupancy: Occupancy) -> str:
+    return f"may be {occupancy.margin:,} too low" if occupancy.margin else "its margin is in it"
+
+
+def _estimates(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How good the estimates were, where some were compared with reports."""
+    rows: list[tuple[str, str]] = []
+    for label, key in (("estimates", "estimates"), ("first estimates", "first_estimates")):
+        found = facts[key]
+        if found["compared"]:
+            text = f"{found['mean']:+.1f} % on average, {found['lowest']:+.1f} to {found['highest']:+.1f} %"
+            rows.append((label, f"{found['compared']} against reports: {text}"))
+    if facts["estimates_barred"]:
+        rows.append(("barred", "too low too often: automatic compaction acts only on what was reported"))
+    return rows
 
 
 def _triggers(view: Outlook) -> list[tuple[str, str]]:
@@ -113,6 +131,7 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
         rows.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported "
                                      f"({_signed(off, facts['reported_last'])})"))  # fmt: skip
     rows.append(("calibration", f"{facts['calibration']:g} (reported growth over estimated growth)"))
+    rows += _estimates(facts)
     if facts["accepted"] and facts["reported_first"]:
         off = facts["reported_first"] - facts["accepted"]
         rows.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported "

@@ -111,7 +111,7 @@ class _Driving:
         """Stretch after stretch while a human answers on this terminal."""
         text = self.job.task
         if text is None:
-            await self.pod.running.drain()
+            await self.pod.running.intake.drain()
             if not self.pod.state.unanswered:
                 raise UsageProblem(
                     f"pod {self.pod.name!r} has nothing to go on with: {nothing_left(self.pod.state)}. "

@@ -13,7 +13,6 @@ from pod.context import opening as op
 from pod.session import Session
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.scope import Scope
-from worker.estimate import HEURISTIC_FACTOR
 from worker.interceptor import Interceptor
 from worker.models.base import Model
 from worker.sending import Sender
@@ -70,4 +69,4 @@ class Parts:
 
     def factor(self) -> float:
         """By what raw estimates of a whole request are multiplied: the provider's reports, or the heuristic's margin."""
-        return max(HEURISTIC_FACTOR, self.session.state.history.calibration.factor(self.sender.model.name))
+        return self.session.state.history.calibration.whole(self.sender.model.name)

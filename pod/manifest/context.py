@@ -47,8 +47,10 @@ class ContextSection(Section):
 
     policy: Policy | None = Field(
         default=None,
-        description="`off` reports; `warn` warns and refuses what cannot fit; the others act. Unset: `compact` where "
-        "`[compaction]` sets a trigger, else `warn`. `native` is not served yet.",
+        description="`off` reports; `warn` warns and refuses what cannot fit; the others act: `compact` has a compact worker "
+        "write a summary, `checkpoint` makes an extract by code alone, `rollover` begins a new window without either (the "
+        "old one is searched with `session_history`, notes stand at its start). Unset: `compact` where `[compaction]` sets "
+        "a trigger, else `warn`. `native` is not served yet.",
         examples=["compact"],
     )
     buffer_tokens: Tokens = Field(

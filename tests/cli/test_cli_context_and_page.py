@@ -21,6 +21,7 @@ from pod.state import PodState, seconds
 from tests.page.page_browser import MISSING, Browser
 from tests.page.page_story import Markup
 from worker import records as w
+from worker.occupancy import Occupancy
 
 TRIGGERS = "--set=compaction.threshold=18000", "--set=compaction.request_threshold=60%"
 
@@ -100,6 +101,21 @@ def test_what_is_foreseen_is_what_then_happened(survey: Survey) -> None:
                 state = PodState.begin(record, view.model.capabilities.family)
             last = record
     assert min(seen.values()) >= 2, seen
+
+
+def test_what_is_foreseen_has_the_margin_at_the_ceiling_and_reports_alone_where_estimates_are_barred(
+    survey: Survey,
+) -> None:
+    view = outlook(survey.folder)
+    prune = view.manifest.prune.model_copy(update={"enabled": False})
+    view = replace(view, manifest=view.manifest.model_copy(update={"prune": prune}))
+    available, trigger = view.budget.available, min(view.triggers.values())
+    full = Occupancy(tokens=available, provenance="usage", overhead=0, known=trigger)
+    for barred in (False, True):
+        occupancy = full.model_copy(update={"barred": barred})
+        _, compaction, ceiling = foresee(replace(view, occupancy=occupancy), view.plan(), 0.0)
+        assert (ceiling.happens, ceiling.tokens) == (True, full.margin) and full.margin > 0
+        assert ("is passed" in compaction.reason, "barred" in compaction.reason) == (not barred, barred)
 
 
 def _foreseen(view: Outlook, state: PodState, at: str) -> tuple[Next, ...]:

@@ -192,7 +192,11 @@ def test_models_have_a_source_for_each_figure(shell: Shell) -> None:
     text = shell("models")
     assert text.splitlines()[0].split()[:5] == ["MODEL", "WINDOW", "FROM", "OUTPUT", "FROM"]
     (line,) = (line for line in text.splitlines() if line.startswith("openai:gpt-4o "))
-    assert line.split()[1:5] == ["128,000", "table", "16,384", "table"]
+    window, output = line.split()[1:3], line.split()[3:5]
+    assert (window[0], output[0]) == ("128,000", "16,384")
+    (origins,) = (line for line in text.splitlines() if line.startswith("from: "))
+    assert f"{window[1]} {rows['openai:gpt-4o']['window_origin']}" in origins
+    assert f"{output[1]} own table, 2026-" in origins, "source and date"
 
 
 def test_models_of_a_manifest_are_those_that_it_may_ask_with_what_it_says_of_them(shell: Shell) -> None:

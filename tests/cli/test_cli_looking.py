@@ -74,7 +74,12 @@ def test_a_survey_can_be_looked_at_from_every_side(surveyed: Shell) -> None:
     assert context["available"] < context["window"] and context["occupancy"] <= context["available"]
     assert set(context["categories"]) >= {"instructions", "tool schemas", "tool results", "reserve"}
     assert context["made_by"] and context["reported_first"]
+    assert context["estimates"]["compared"] == facts["totals"]["by"]["worker:offline:surveyor"]["requests"]
+    assert 2 <= context["first_estimates"]["compared"] < context["estimates"]["compared"]
+    assert -20 < context["estimates"]["lowest"] <= context["estimates"]["mean"] <= context["estimates"]["highest"]
+    assert context["estimates_barred"] is False and context["window_origin"]
     text = surveyed("context", "a")
+    assert f"{context['estimates']['compared']} against reports: " in text
     assert "[compaction] threshold" in text and "that no compaction can lower" in text
     assert context["compactions"] >= 1 and context["compaction_saved_usd"] == 0, "a model that costs nothing"
     assert "compaction, saved $0.0000" in text or "compactions, saved $0.0000" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from interceptors.prune import (
     superseded_reads,
 )
 from interceptors.stubs import render_stub
-from worker.estimate import estimate_item
+from worker.estimate import MARGINS, Provenance, estimate_item
 from worker.items import (
     AssistantItem,
     ContextItem,
@@ -28,6 +29,7 @@ from worker.items import (
     UserItem,
     make_call,
 )
+from worker.occupancy import Occupancy
 
 SMALL = PruneSettings(protected_tokens=100, min_savings=0)
 TAIL = UserItem(text="plain words " * 200)
@@ -222,6 +224,15 @@ def test_above_the_ceiling_without_a_trigger_a_prune_must_make_it_fit() -> None:
     found = demand(Moment(occupancy=101_000, available=100_000), PruneSettings())
     assert found is not None
     assert (found.exceed + 1, found.reason) == (1_000, "ceiling")
+
+
+@pytest.mark.parametrize("provenance", MARGINS)
+def test_what_the_ceiling_refuses_for_its_margin_is_pruned_until_it_fits_with_it(provenance: Provenance) -> None:
+    occupancy = Occupancy(tokens=100_000, provenance=provenance, overhead=0)
+    available = occupancy.upper - 1
+    found = demand(Moment(occupancy.tokens, available, occupancy.without(0).margin), PruneSettings())
+    assert found is not None and found.reason == "ceiling"
+    assert not occupancy.fits(available) and occupancy.without(found.exceed + 1).fits(available)
 
 
 def test_bound_reasoning_is_left_alone_but_at_a_free_moment_or_above_the_ceiling() -> None:

@@ -42,6 +42,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Literal:
         return st.sampled_from(args)
     if origin is tuple:
+        if args[-1] is not Ellipsis:
+            return st.tuples(*(values(a) for a in args))
         return st.lists(values(args[0]), max_size=3).map(tuple)
     if origin is dict:
         return st.dictionaries(values(args[0]), values(args[1]), max_size=3)

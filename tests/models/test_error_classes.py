@@ -21,7 +21,7 @@ from worker.errors import (
     TooLargeForTier,
 )
 from worker.models.base import Usage
-from worker.models.classify import classify, empty_stream, numbers, retry_after, silent_overflow
+from worker.models.classify import classify, empty_stream, numbers, prompt_size, retry_after, silent_overflow
 
 
 def openai(message: str, code: object = None, kind: str = "invalid_request_error", **more: object) -> dict[str, object]:
@@ -411,6 +411,23 @@ def test_a_long_message_is_cut_and_a_page_loses_its_tags() -> None:
 def test_numbers_with_separators_are_read() -> None:
     assert numbers("prompt is too long: 1,200,000 tokens > 1_000_000 maximum") == (1_000_000, 1_200_000)
     assert numbers("nothing here") == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "input_tokens"),
+    [
+        ("prompt is too long: 1,200,000 tokens > 1_000_000 maximum", 1_200_000),
+        ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000", 190_000),
+        ("maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.", 9_000),
+        ("you requested 9000 tokens (8000 in the messages, 1000 in the completion)", 8_000),
+        ("Request too large for gpt-x on tokens per min (TPM): Limit 30000, Requested 45000.", None),
+        ("exceeds the context window", None),
+    ],
+)
+def test_the_size_of_the_input_alone_is_told_from_one_with_the_output(text: str, input_tokens: int | None) -> None:
+    """B055: an exact size corrects the estimator; a sum with the output only bounds it."""
+    assert prompt_size(text) == input_tokens
+    assert classify(400, {"error": {"message": text, "code": "context_length_exceeded"}}).prompt == input_tokens  # type: ignore[attr-defined]
 
 
 def test_a_reply_that_stops_for_length_with_no_output_near_the_window_is_an_overflow() -> None:

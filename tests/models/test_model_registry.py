@@ -13,6 +13,7 @@ from worker.errors import ConfigError
 from worker.models import registry, table
 from worker.models.base import FALLBACK_OUTPUT, FALLBACK_WINDOW, ModelSettings, Usage
 from worker.models.registry import create_model, providers
+from worker.models.table import OWN, OWN_DATE
 
 OFF_THE_SHELF = {"anthropic", "openai", "openai-chat", "offline"}
 
@@ -139,7 +140,8 @@ def test_a_compatible_server_binds_nothing() -> None:
 def test_prices_come_from_the_table_and_follow_the_cache_life(without_genai_prices: None) -> None:
     short, long = look("claude-opus-5-5", "anthropic").price, look("claude-opus-5-5", "anthropic", cache_ttl="1h").price
     assert short and long
-    assert (short.input, short.output, short.cache_read, short.cache_write, short.source) == (4, 20, 0.2, 5, "table")
+    assert (short.input, short.output, short.cache_read, short.cache_write) == (4, 20, 0.2, 5)
+    assert (short.source, short.date) == (OWN, OWN_DATE)
     assert long.cache_write == 8
     usage = Usage(input_tokens=1_000_000, cached_tokens=900_000, cache_write_tokens=50_000, output_tokens=10_000)
     assert short.cost(usage) == pytest.approx(0.05 * 4 + 0.9 * 0.2 + 0.05 * 5 + 0.01 * 20)
@@ -154,9 +156,24 @@ def test_a_local_model_has_no_price() -> None:
 def test_genai_prices_is_asked_first_where_it_is_installed() -> None:
     pytest.importorskip("genai_prices")
     price = look("claude-opus-5-5", "anthropic", cache_ttl="1h").price
-    assert price and price.source.startswith("genai-prices")
+    assert price and price.source.startswith("genai-prices") and price.date
     assert (price.input, price.cache_write) == (4, 8)
     assert look("no-such-model-anywhere").price is None
+    known = look("claude-opus-5-5", "anthropic")
+    assert known.window_origin == f"{price.source}, {price.date}"
+    assert known.max_output_origin == f"{OWN}, {OWN_DATE}", "what it lacks comes from the own table"
+
+
+def test_each_window_says_where_it_comes_from_and_of_what_date(without_genai_prices: None) -> None:
+    assert look("gpt-6-sol").window_origin == f"{OWN}, {OWN_DATE}"
+    assert look("gpt-6-sol", context_window=9).window_origin == "manifest"
+    assert look("novel-model").window_origin == "assumed"
+
+
+def test_only_the_vendors_own_apis_count_and_the_tokenizer_only_its_family() -> None:
+    assert look("claude-opus-5-5", "anthropic").counting == look("gpt-6-sol").counting == "provider"
+    assert look("gpt-4.1", "openai-chat").counting == "tokenizer"
+    assert look("claude-opus-5-5", "openai-chat").counting == look("novel", "openai-chat").counting == "none"
 
 
 def test_cache_ratios_are_those_of_the_facts() -> None:

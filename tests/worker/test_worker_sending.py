@@ -337,10 +337,13 @@ async def test_an_overflow_that_states_its_limit_teaches_the_window() -> None:
             window=32_000,
             source="stated",
             requested=40_000,
+            counted=23_616,
+            parts=(0, 9),
             declared=200_000,
             message="too long",
         )
-    ]
+    ], "with an output of up to 16,384 the input has at least 23,616"
+    assert worker.history.calibration.factors == {}, "nine estimated tokens teach nothing"
     budget = worker.sender.budget(model)
     assert (budget.window, budget.window_source) == (32_000, "learned")
     assert worker.history.counters.overflows == 1

@@ -5,9 +5,19 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from typing import Any, Literal
 
-from worker.errors import ConfigError, ContextOverflow, InvalidHistory, ModelError, ProviderDown, StreamBroken
+from worker.errors import (
+    BadRequest,
+    ConfigError,
+    ContextOverflow,
+    InvalidHistory,
+    ModelError,
+    ModelNotFound,
+    ProviderDown,
+    StreamBroken,
+)
 from worker.ids import uuid7
 from worker.items import ReplyItem, ToolCallItem, make_call
 from worker.models.base import (
@@ -24,6 +34,7 @@ from worker.models.base import (
 )
 from worker.models.classify import classify, empty_stream, silent_overflow
 from worker.models.encoding import SideEncoder, dumps, listing, mapping
+from worker.models.encoding import count as whole_number
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
 from worker.text import clean
@@ -147,7 +158,8 @@ def effort(reasoning: str | int | None) -> str | None:
 class HttpModel:
     """A model behind an HTTP API. Base of the adapters; see `Model` for what `send` promises.
 
-    `client` is a ready client of the provider's SDK (for Azure, Vertex, a proxy); its owner closes it.
+    `client` is a ready client of the provider's SDK (for Azure, Vertex, a proxy); its owner closes it. `count_path` is
+    where the API counts tokens, empty where it does not.
     """
 
     provider: str
@@ -155,6 +167,7 @@ class HttpModel:
     default_base_url: str
     default_key_env: str
     path: str
+    count_path: str = ""
     _encoder: SideEncoder
 
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
@@ -167,6 +180,7 @@ class HttpModel:
         self.local = is_loopback(self.base_url)
         self.official = self.base_url == self.default_base_url
         self._learned: int | None = None
+        self._counts = bool(self.count_path)
         self._capabilities: Capabilities | None = None
         self._head: tuple[str, tuple[ToolSpec, ...], bytes] | None = None
         self._transport = Transport(
@@ -195,6 +209,8 @@ class HttpModel:
                 base_url=None if self.official else self.base_url,
                 local=self.local,
             )
+            if not self._counts and self._capabilities.counting == "provider":
+                self._capabilities = replace(self._capabilities, counting="none")
         return self._capabilities
 
     @property
@@ -243,6 +259,27 @@ class HttpModel:
                 raise self._empty(body) from None
             raise
         return self._reply(request, sink, headers.get("x-request-id") or headers.get("request-id"))
+
+    async def prepare(self) -> None:
+        """Makes the client, which takes seconds the first time. Raises `ModelError`."""
+        await self._transport.prepare()
+
+    async def count(self, request: Request) -> int:
+        """The input's tokens as the provider counts them. Raises `ModelError`; cancelled, nothing is left behind.
+
+        A server that has no such endpoint is not asked again.
+        """
+        try:
+            answer = await self._transport.ask(self.count_path, self.count_body(request), self.headers())
+        except (ModelNotFound, BadRequest):
+            self._counts = False
+            self._capabilities = None
+            raise
+        return whole_number(mapping(answer).get("input_tokens"))
+
+    def count_body(self, request: Request) -> bytes:
+        """What is counted, for an API that can."""
+        raise NotImplementedError
 
     def body(self, request: Request) -> bytes:
         """The whole request as bytes: one join."""

@@ -117,6 +117,7 @@ class MessagesModel(HttpModel):
     default_base_url = "https://api.anthropic.com"
     default_key_env = "ANTHROPIC_API_KEY"
     path = "/v1/messages?beta=true"
+    count_path = "/v1/messages/count_tokens?beta=true"
 
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
         super().__init__(model_id, settings, client=client)
@@ -182,6 +183,11 @@ class MessagesModel(HttpModel):
         asked = self.asked(request)
         tail: dict[str, Any] = {"max_tokens": asked, "stream": True, **self._thinking(asked, request.items)}
         return b"".join((self.head(request), request.messages, b"],", self.with_extra(tail, static=False), b"}"))
+
+    def count_body(self, request: Request) -> bytes:
+        """The same input, without what is about the reply."""
+        thinking = self.with_extra(self._thinking(self.asked(request), request.items), static=False)
+        return b"".join((self.head(request), request.messages, b"]", b"," if thinking else b"", thinking, b"}"))
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

@@ -12,6 +12,7 @@ from worker.items import Item, ReplyItem
 
 Source: TypeAlias = Literal["manifest", "learned", "provider", "table", "fallback"]
 Family: TypeAlias = Literal["o200k", "claude", "claude_old", "unknown"]
+Counting: TypeAlias = Literal["none", "tokenizer", "provider"]
 StopReason: TypeAlias = Literal["end", "tool_calls", "length", "refusal", "pause", "unknown"]
 
 FALLBACK_WINDOW = 32_768
@@ -39,13 +40,14 @@ class Usage(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars per million tokens, with where the figure comes from."""
+    """US dollars per million tokens, with where the figures come from and of what date they are."""
 
     input: float
     output: float
     cache_read: float
     cache_write: float
     source: str
+    date: str = ""
 
     def cost(self, usage: Usage) -> float:
         """The price of one request in US dollars."""
@@ -67,7 +69,9 @@ class Capabilities:
     `family` chooses the token estimator. `history_binding` says that reasoning is bound to the prefix before it, so that an edit of
     that prefix makes it invalid (facts, providers 0.1 and 2.6). `turn_bound_reasoning` says that the reasoning of an open tool
     loop must go back whole. `cache_markers` says that the cache is looked for at marked places only, so that a change far from the
-    end loses all behind the system prompt.
+    end loses all behind the system prompt. `counting` says how a request can be counted before it is sent.
+
+    `window_origin` and `max_output_origin` name a figure's source with its date.
     """
 
     window: int = FALLBACK_WINDOW
@@ -82,6 +86,9 @@ class Capabilities:
     cache_ttl: float = 300.0
     cache_markers: bool = False
     price: Price | None = None
+    counting: Counting = "none"
+    window_origin: str = ""
+    max_output_origin: str = ""
 
 
 class ToolSpec(NamedTuple):

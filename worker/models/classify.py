@@ -144,6 +144,23 @@ _NUMBERS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
 )  # fmt: skip
 
 
+_PROMPTS: tuple[re.Pattern[str], ...] = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        rf"{_N}\s*\+\s*{_N}\s*>\s*{_N}",
+        rf"{_N} tokens\s*>\s*{_N}",
+        rf"passed {_N} input tokens",
+        rf"messages resulted in {_N} tokens",
+        rf"\({_N} (?:tokens )?(?:in|from) the (?:messages|prompt|input)",
+        rf"requested tokens \({_N}\) exceed context window",
+        rf"(?:prompt|input) token count\s*(?:of|\()?\s*{_N}\)? exceeds",
+        rf"prompt contains {_N} tokens",
+        rf"request \({_N} tokens\) exceeds the available context size",
+    )
+)
+"""Wordings that name the input alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Fault:
     """The parts of an error body that decide."""
@@ -192,7 +209,7 @@ def classify(
     if kind.retryable and rest["retry_after"] is None:
         rest["retry_after"] = _retry_delay(fault.text)
     if issubclass(kind, ContextOverflow):
-        return kind(message, limit=limit, requested=requested, **rest)
+        return kind(message, limit=limit, requested=requested, prompt=prompt_size(fault.text, fault.fields), **rest)
     return kind(message, **rest)
 
 
@@ -331,6 +348,15 @@ def numbers(text: str, fields: Mapping[str, Any] | None = None) -> tuple[int | N
         if all(values.values()):
             return values.get("l"), values.get("r")
     return None, None
+
+
+def prompt_size(text: str, fields: Mapping[str, Any] | None = None) -> int | None:
+    """The tokens of the input alone, where a message names them: an exact size."""
+    named = (fields or {}).get("n_prompt_tokens")
+    if isinstance(named, int):
+        return named if named > 0 else None
+    found = next((match for pattern in _PROMPTS if (match := pattern.search(text))), None)
+    return int(re.sub(r"\D", "", found.group(1))[:15]) or None if found else None
 
 
 def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:

@@ -323,6 +323,7 @@ class ResponsesModel(HttpModel):
     default_base_url = "https://api.openai.com/v1"
     default_key_env = "OPENAI_API_KEY"
     path = "/responses"
+    count_path = "/responses/input_tokens"
 
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
         super().__init__(model_id, settings, client=client)
@@ -355,6 +356,17 @@ class ResponsesModel(HttpModel):
         if request.cache_key:
             tail["prompt_cache_key"] = request.cache_key
         return b"".join((self.head(request), request.messages, b"],", self.with_extra(tail, static=False), b"}"))
+
+    def count_body(self, request: Request) -> bytes:
+        """The same input, without what is about the reply."""
+        fields: dict[str, Any] = {"model": self.model_id}
+        if request.system:
+            fields["instructions"] = request.system
+        label = effort(self.settings.reasoning)
+        if label is not None:
+            fields["reasoning"] = {"effort": label}
+        tools = b',"tools":' + tool_defs(request.tools, "responses") if request.tools else b""
+        return b"".join((dumps(fields)[:-1], tools, b',"input":[', request.messages, b"]}"))
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

@@ -1,8 +1,8 @@
-"""What is known of models: windows, output limits, tokenizer families, bindings, prices.
+"""What is known of models: windows, output limits, tokenizer families, bindings, prices, each with source and date.
 
-Windows and prices are those of genai-prices 0.2.3 (November 2026); tokenizer families, bindings and cache ratios those
-of the facts, providers 2.6, 5.1 and 6.1. Lookup order of a window: manifest, learned from the provider, this table,
-genai-prices where it is installed, the fallback.
+Windows and prices come from genai-prices where it is installed, else from the table here (as of genai-prices 0.2.3),
+which also has what that lacks: output limits, tokenizer families, bindings and cache lives (facts, providers 2.6, 5.1
+and 6.1). Lookup order of a window: manifest, learned from the provider, genai-prices, this table, the fallback.
 """
 
 from __future__ import annotations
@@ -18,11 +18,29 @@ from worker.models.base import (
     FALLBACK_OUTPUT,
     FALLBACK_WINDOW,
     Capabilities,
+    Counting,
     Family,
     ModelSettings,
     Price,
     Source,
 )
+
+OWN = "own table"
+OWN_DATE = "2026-11-29"
+"""When the rows below were last compared with their sources."""
+
+GENAI_DATES = {"0.2.3": "2026-11"}
+"""When releases of genai-prices were made: their data do not say."""
+
+
+class Origin(NamedTuple):
+    """Where a figure comes from, and of what date it is (empty where that is not known)."""
+
+    source: str
+    date: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.date}" if self.date else self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,17 +170,20 @@ def capabilities(
     model there costs nothing and its name says little of its window.
     """
     row = known(model)
-    window, source = _window(model, settings, learned, row, base_url, local)
-    output: tuple[int, Source] = (FALLBACK_OUTPUT, "fallback")
+    window = _window(model, settings, learned, row, base_url, local)
+    output = _Limit(FALLBACK_OUTPUT, "fallback", Origin("assumed"))
     if settings.max_output_tokens > 0:
-        output = (settings.max_output_tokens, "manifest")
+        output = _Limit(settings.max_output_tokens, "manifest", Origin("manifest"))
     elif row is not None:
-        output = (row.max_output, "table")
+        output = _Limit(row.max_output, "table", Origin(OWN, OWN_DATE))
     return Capabilities(
-        window=window,
-        window_source=source,
-        max_output=output[0],
-        max_output_source=output[1],
+        window=window.tokens,
+        window_source=window.source,
+        window_origin=str(window.origin),
+        max_output=output.tokens,
+        max_output_source=output.source,
+        max_output_origin=str(output.origin),
+        counting=_counting(provider, row),
         family=row.family if row else "unknown",
         images=row.images if row else True,
         history_binding=row.history_binding if row and provider != "openai-chat" else "none",
@@ -173,19 +194,36 @@ def capabilities(
     )
 
 
+class _Limit(NamedTuple):
+    tokens: int
+    source: Source
+    origin: Origin
+
+
 def _window(
     model: str, settings: ModelSettings, learned: int | None, row: Known | None, base_url: str | None, local: bool
-) -> tuple[int, Source]:
+) -> _Limit:
     if settings.context_window > 0:
-        return settings.context_window, "manifest"
+        return _Limit(settings.context_window, "manifest", Origin("manifest"))
     if learned:
-        return learned, "learned"
-    if row is not None:
-        return row.window, "table"
+        return _Limit(learned, "learned", Origin("named by the provider"))
     found = None if local else _genai(model, base_url)
     if found is not None and found[1]:
-        return found[1], "table"
-    return FALLBACK_WINDOW, "fallback"
+        return _Limit(found[1], "table", _release(found[2]))
+    if row is not None:
+        return _Limit(row.window, "table", Origin(OWN, OWN_DATE))
+    return _Limit(FALLBACK_WINDOW, "fallback", Origin("assumed"))
+
+
+def _release(version: str) -> Origin:
+    return Origin(f"genai-prices {version}", GENAI_DATES.get(version, ""))
+
+
+def _counting(provider: str, row: Known | None) -> Counting:
+    """How a request can be counted: the vendors' own APIs have an endpoint; elsewhere the tokenizer knows one family."""
+    if provider in ("anthropic", "openai"):
+        return "provider"
+    return "tokenizer" if row is not None and row.family == "o200k" else "none"
 
 
 def _ttl(provider: str, settings: ModelSettings, row: Known | None) -> float:
@@ -202,7 +240,7 @@ def price(provider: str, model: str, *, base_url: str | None = None, cache_ttl: 
     """
     found = _genai(model, base_url)
     if found is not None and found[0] is not None:
-        entry, version = found[0], found[2]
+        entry, origin = found[0], _release(found[2])
         fresh = _rate(entry, "input_mtok")
         if fresh is not None:
             write = _rate(entry, "cache_write_mtok")
@@ -214,7 +252,8 @@ def price(provider: str, model: str, *, base_url: str | None = None, cache_ttl: 
                 output=_rate(entry, "output_mtok") or 0.0,
                 cache_read=fresh if read is None else read,
                 cache_write=fresh if write is None else write,
-                source=f"genai-prices {version}",
+                source=origin.source,
+                date=origin.date,
             )
     row = known(model)
     if row is None or row.price is None:
@@ -222,7 +261,7 @@ def price(provider: str, model: str, *, base_url: str | None = None, cache_ttl: 
     fresh, output, read, write = row.price
     if provider == "anthropic" and cache_ttl == "1h":
         write = fresh * 2
-    return Price(fresh, output, read, write, "table")
+    return Price(fresh, output, read, write, OWN, OWN_DATE)
 
 
 @lru_cache(maxsize=64)

@@ -139,6 +139,36 @@ class Transport:
             raise StreamStalled(f"the request took longer than {ATTEMPT_TIMEOUT:.0f} s", model=self._model)
         return {}
 
+    async def prepare(self) -> None:
+        """Makes the client where there is none yet."""
+        await self._ready()
+
+    async def ask(self, path: str, body: bytes, headers: Mapping[str, str]) -> object:
+        """Posts `body` and returns the JSON of the answer. Raises `ModelError`.
+
+        However it ends, also cancelled, the connection is closed or back in the pool when it returns.
+        """
+        import httpx2
+
+        response = await self._post(await self._ready(), path, body, headers)
+        chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
+        kept, ended = bytearray(), False
+        failure: ModelError
+        try:
+            async for chunk in chunks:
+                kept += chunk
+                if len(kept) > KEEP_PLAIN:
+                    break
+            ended = True
+            return json.loads(kept)
+        except (httpx2.HTTPError, httpx2.StreamError, OSError) as e:
+            failure = self._broken(e)
+        except (ValueError, RecursionError) as e:
+            failure = BadRequest(f"the answer is not valid JSON ({self._cause(e)})", model=self._model)
+        finally:
+            await _release(chunks, response, drain=ended)
+        raise failure
+
     async def aclose(self) -> None:
         """Closes the client, unless it was given. Called in the event loop that sent."""
         client, self._client = self._client, None

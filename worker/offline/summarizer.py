@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ _DIRECTIVE = re.compile(
     r"\b(?:must|never|always|do not|don't|only|please|keep|use|order|title|last line|when you|write|avoid|prefer)\b",
     re.IGNORECASE,
 )
+_QUOTED = re.compile(r"^- 「(.+)」", re.MULTILINE)
 _LEFT_OUT = re.compile(r"\d+ older facts did not fit here")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 _WRITERS = ("append_file", "write_file", "edit_file")
@@ -184,18 +185,20 @@ def _text(material: Material, facts: Sequence[str], left_out: int) -> str:
         "Completed Tasks": section(material.previous, "Completed Tasks") or "- nothing is finished yet",
         "Active Task": "\n".join([f"### [T{number}] {goal}", "- Goal: what the user asked for, in their words", *done]),
         "Key Decisions": "\n".join([old_decisions, *(f"- {line}" for line in decisions)]).strip(),
-        "User Directives": "\n".join(f"- 「{line}」" for line in _directives(material.users)),
+        "User Directives": "\n".join(f"- 「{line}」" for line in _directives(material)),
         "Findings": "\n".join(findings),
         "Current Work": "\n".join(work),
     }
     return "\n\n".join(f"## {name}\n{body or '- none'}" for name, body in parts.items()) + "\n"
 
 
-def _directives(users: Iterable[str]) -> list[str]:
-    lines = (line.strip() for text in users for line in text.split("\n"))
+def _directives(material: Material) -> list[str]:
+    """Those of the previous summary, then what the user's messages add."""
+    before = _QUOTED.findall(section(material.previous, "User Directives"))
+    lines = (line.strip() for text in material.users for line in text.split("\n"))
     sentences = (part for line in lines for part in ([line] if len(line) <= DIRECTIVE_CHARS else _SENTENCE.split(line)))
     wanted = [part for part in sentences if _DIRECTIVE.search(part) and len(part) <= DIRECTIVE_CHARS]
-    return list(dict.fromkeys(wanted))[:40]
+    return list(dict.fromkeys([*before, *wanted]))[:40]
 
 
 # What the request shows.

@@ -29,6 +29,7 @@ from worker.testing.checked import as_json, at_least, listed, of_type, one_of
 from worker.testing.provider_http import Connection, Fault, Http, RecordedRequest
 from worker.testing.provider_rules import problem
 from worker.testing.provider_wires import (
+    COUNT_PATHS,
     FRAMES,
     PATHS,
     STOPS,
@@ -36,6 +37,7 @@ from worker.testing.provider_wires import (
     Content,
     Tokens,
     WireName,
+    count_body,
     error_body,
     error_event,
     history,
@@ -143,6 +145,8 @@ class Drop:
 
 
 Step: TypeAlias = Answer | Http | ErrorEvent | Empty | Raw | Drop
+Count: TypeAlias = int | Http | Drop
+"""What a request to count gets: the tokens, an error, or nothing."""
 
 
 class ProviderServer:
@@ -153,6 +157,8 @@ class ProviderServer:
     `bind_reasoning` signs reasoning with what stands before it: on `anthropic` a signature over another prefix is a
     400, unless the request asks for such blocks to be dropped; on `openai` such an item is dropped and reported.
     `max_input_tokens` is the window: a request of more (its bytes divided by four) gets the wire's overflow error.
+    `counts` answers requests to count tokens; without it there is no such endpoint. They take no step and stand in
+    `counted`.
     """
 
     def __init__(
@@ -163,8 +169,11 @@ class ProviderServer:
         strict: bool = False,
         bind_reasoning: bool = False,
         max_input_tokens: int | None = None,
+        counts: Callable[[RecordedRequest], Count] | None = None,
     ) -> None:
         self.wire: WireName = wire
+        self.counted: list[RecordedRequest] = []
+        self._counts = counts
         self.requests: list[RecordedRequest] = []
         self.rejected: list[str] = []
         """The reasons of the requests that strict mode refused."""
@@ -272,9 +281,13 @@ class ProviderServer:
 
     def _respond(self, connection: Connection, request: RecordedRequest) -> bool:
         """Answers one request; says whether the connection may serve another."""
+        counting = COUNT_PATHS.get(request.path.partition("?")[0]) == self.wire and request.method == "POST"
         with self._lock:
-            self.requests.append(request)
-            number = len(self.requests)
+            kept = self.counted if counting else self.requests
+            kept.append(request)
+            number = len(kept)
+        if counting:
+            return self._count(connection, request, number)
         refusal = self._refuse(request)
         if refusal is not None:
             return connection.plain(refusal, number)
@@ -310,6 +323,16 @@ class ProviderServer:
                 return connection.stream(
                     events, number, split=step.split, fault=step.fault, pause=step.pause, stopping=self._stopping
                 )
+
+    def _count(self, connection: Connection, request: RecordedRequest, number: int) -> bool:
+        answer = Http(404, error_body(self.wire, "no such path", kind="not_found_error"))
+        match self._counts(request) if self._counts else answer:
+            case Drop():
+                return False
+            case Http() as made:
+                return connection.plain(made, number)
+            case tokens:
+                return connection.plain(Http(200, count_body(self.wire, tokens)), number)
 
     def _refuse(self, request: RecordedRequest) -> Http | None:
         path = request.path.partition("?")[0]

@@ -18,6 +18,9 @@ PATHS: dict[str, WireName] = {
     "/v1/messages": "anthropic",
 }
 
+COUNT_PATHS: dict[str, WireName] = {"/v1/responses/input_tokens": "openai", "/v1/messages/count_tokens": "anthropic"}
+"""Where a wire counts the tokens of an input; `openai-chat` has no such place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -286,6 +289,11 @@ def overflow_body(wire: WireName, requested: int, limit: int) -> dict[str, Any]:
         f"This model's maximum context length is {limit} tokens. However, your messages resulted in {requested} tokens."
     )
     return error_body(wire, message, code="context_length_exceeded")
+
+
+def count_body(wire: WireName, tokens: int) -> dict[str, Any]:
+    """The wire's answer to a count."""
+    return {"input_tokens": tokens} | ({"object": "response.input_tokens"} if wire == "openai" else {})
 
 
 def history(wire: WireName, body: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,57 @@
+"""What changed since the segment began: put on record before the first request of a run, or of its continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pod.instructions import Instructions
+from pod.session import Session
+from worker.items import ContextItem
+from worker.models.base import Model
+from worker.models.registry import guessed_window
+from worker.records import ContextAdded, ToolsChanged, Warned, WindowLearned
+from worker.sending import Sender
+from worker.text import sha256
+
+
+def instructions_changed(session: Session, instructions: Instructions) -> None:
+    """Instructions that changed since the segment's prompt was made enter as an item; the next segment's prompt has them."""
+    standing = session.folder.blob(session.state.blobs["system"])
+    if instructions.text() in standing:
+        return
+    text = instructions.text() or "There are no instruction files any more; earlier ones no longer apply."
+    known = [i for i in session.state.history.view if isinstance(i, ContextItem) and i.kind == "instructions"]
+    if known and known[-1].text == text:
+        return
+    item = ContextItem(kind="instructions", text=text, source="instruction files, as of this run", trust="user")
+    session.put(ContextAdded(items=(item,), by="instructions"))
+
+
+def schemas_changed(session: Session, schemas: str) -> None:
+    """Other tools than the segment began with: the provider's cache is lost."""
+    digest = sha256(schemas)
+    if session.state.schemas != digest:
+        session.put(ToolsChanged(system=session.state.blobs["system"], tools=digest))
+
+
+def windows_declared(session: Session, models: Sequence[Model]) -> None:
+    """What refusals taught of a window is dropped where another one was declared since."""
+    for model in models:
+        known, window = session.state.history.windows.get(model.name), model.capabilities.window
+        if known is not None and known.outdated(window):
+            message = (
+                f"declared anew: {window:,} tokens in the place of {known.declared:,}; {known.limit:,} had been learned"
+            )
+            session.put(
+                WindowLearned(model=model.name, window=window, source="declared", declared=window, message=message)
+            )
+
+
+def window_unknown(session: Session, sender: Sender) -> None:
+    """A warning, once a session, where the model's window is not known: every threshold then stands on a guess."""
+    model, budget = sender.model, sender.budget(sender.model)
+    if budget.window_source != "fallback" or model.name in session.state.unknown_windows:
+        return
+    message = guessed_window(model.name, budget.window)
+    figures = {"model": model.name, "window": budget.window, "key": "model.context_window"}
+    session.put(Warned(code="unknown_window", message=message, figures=figures))
