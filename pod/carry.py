@@ -58,6 +58,7 @@ class OpenRun(BaseModel):
 
     `driven` are the seconds that processes had driven it in stretches that are over (None in logs that did not tell:
     then one stretch counts from its start), `since` when the one under way began, `generation` its writer's.
+    `small_window`: it was warned that a window is too small for more than one reply.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -70,6 +71,7 @@ class OpenRun(BaseModel):
     counters: Counters = Counters()
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    small_window: bool = False
 
 
 class Carry(BaseModel):

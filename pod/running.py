@@ -14,6 +14,7 @@ from interceptors.ceiling import overhead_of
 from pod import renewal, setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
+from pod.context.notebook import small_window
 from pod.context.parts import Parts
 from pod.context.policy import FULLEST, GROWTH, Trigger
 from pod.context.preflight import TOO_LARGE, Oversized, oversized
@@ -39,7 +40,7 @@ from worker.interceptor import Interceptor, RequestContext
 from worker.items import UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
-from worker.records import Input, Record, Withdrawn
+from worker.records import Input, Record, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
@@ -369,6 +370,17 @@ class Running:
                 return ended
         return Failed("segments", f"the run went through {SEGMENTS_WITHOUT_END} segments, which is the bound")
 
+    def _window_small(self, trigger: Trigger) -> None:
+        """A warning, once a run, where a window ends after one reply: it goes on, but each reply costs a window."""
+        state = self.session.state
+        if self.manifest.policy != "rollover" or trigger == "overflow" or state.replies != 1 or state.small_window:
+            return
+        plan = self.compactor.plan(trigger)
+        figures = {"tokens": plan.before.tokens, "overhead": plan.before.overhead, "at": plan.limits.lowest}
+        self.session.put(
+            Warned(code="small_window", message=small_window(plan), figures={**figures, "key": "rollover.at"})
+        )
+
     def _said_before(self) -> Outcome | None:
         """The outcome of a reply that a killed runtime put on record, but not what it meant: asking again would send it back as input."""
         state = self.session.state
@@ -388,6 +400,7 @@ class Running:
         oversized = self._oversized()
         if oversized is not None:
             return oversized.failure()
+        self._window_small(trigger)
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:
             return ended

@@ -91,6 +91,7 @@ class PodState:
     blobs: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
+    small_window: bool = False
     taken_back: dict[str, None] = field(default_factory=dict[str, None])
     runs: int = 0
     run_requests: int = 0
@@ -137,6 +138,7 @@ class PodState:
             state.last_run = state.run
             state.driven, state.generation = _driven(start.open_run), start.open_run.generation
             state.instructions = dict(start.open_run.instructions)
+            state.small_window = start.open_run.small_window
             history.begin_run(start.open_run.counters)
         return state
 
@@ -181,6 +183,7 @@ class PodState:
             counters=self.history.counters,
             guards=guards or {},
             instructions=dict(self.instructions),
+            small_window=self.small_window,
         )
 
     @property
@@ -235,6 +238,7 @@ class PodState:
                 self.last_status = ""
                 self.instructions = dict(record.instructions)
                 self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
+                self.small_window = False
                 self.history.begin_run()
             case e.YieldedEntry():
                 self.paused = record
@@ -312,6 +316,8 @@ class PodState:
                 self.run_inputs = tuple(i for i in self.run_inputs if i != record.id)
             case w.Warned(code="unknown_window"):
                 self.unknown_windows[str(record.figures.get("model", ""))] = None
+            case w.Warned(code="small_window"):
+                self.small_window = True
             case e.Verified():
                 self.verified = True
             case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from pod.context.parts import Parts
 from pod.context.policy import Limits, Plan, Rung, RungFailed, Trigger, make_plan, mandatory_of
 from pod.context.rungs import rungs_of
 from pod.context.segmenting import NextSegment
+from pod.errors import StoreError
 from pod.log import entries as e
 from worker.ids import uuid7
 from worker.records import Warned
@@ -104,7 +106,32 @@ class Compactor:
                 upto=state.last_seq, source_hash=sha256("\n".join(ids)), focus=focus,
             )
         )  # fmt: skip
-        await session.sync()
+        try:
+            await session.sync()
+            return await self._down(plan, label, names, focus, segment, mandatory=mandatory)
+        except BaseException:
+            self._interrupted(label)
+            raise
+
+    def _interrupted(self, label: str) -> None:
+        """A compaction that was cancelled, or whose commit the store refused, is over; a log that takes nothing more says
+        so when it is opened again.
+        """
+        session = self.parts.session
+        if session.state.compaction == label:
+            with suppress(StoreError):
+                session.put(e.CompactionInterrupted(compaction=label))
+
+    async def _down(
+        self,
+        plan: Plan,
+        label: str,
+        names: Sequence[str],
+        focus: str | None,
+        segment: NextSegment,
+        *,
+        mandatory: bool,
+    ) -> Outcome | None:
         reasons: list[str] = []
         for name in names:
             reason = await self._climb(self.rungs.get(name), name, plan, label, focus, segment)

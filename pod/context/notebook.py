@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pod.context.opening import ReadRange
+from pod.context.policy import Plan
 from worker.estimate import estimate_text
 from worker.items import ContextItem
 from worker.text import byte_prefix
@@ -51,4 +52,13 @@ def warning(used: int, end: int, notes: str | None) -> str:
     return (
         f"The context holds {used:,} tokens; at {end:,} ({round(100 * used / max(end, 1))} % are used) a new window begins "
         f"without them. {where}. session_history finds everything else. Then go on with the task."
+    )
+
+
+def small_window(plan: Plan) -> str:
+    """What the user is told where a window ends after one reply."""
+    return (
+        f"a window ended after one reply: {plan.before.tokens:,} tokens are above [rollover] at ({plan.limits.lowest:,}), and "
+        f"what stands in any window takes {plan.limits.mandatory:,} of them (system prompt and tool schemas {plan.before.overhead:,}). "
+        "The limit is too small for this task: raise [rollover] at or the model's window, or enable fewer tools."
     )

@@ -159,29 +159,30 @@ class NextSegment:
         if run is not None:
             more = run.counters.model_copy(update={"segments": run.counters.segments + 1})
             run = run.model_copy(update={"counters": more})
-        blobs = {use: session.folder.put_blob(text) for use, text in self.texts.items()}
-        start = e.SegmentStarted(
-            session=state.start.session,
-            segment=uuid7(),
-            lineage=e.Lineage(
-                kind="rolled_over_from" if rung == "rollover" else "compacted_from",
-                segment=state.start.segment, run=state.run, seq=state.last_seq, compaction=label,
-            ),
-            items=opening.items(),
-            blobs=blobs,
-            pending_inputs=tuple(state.queued),
-            open_run=run,
-            carry=carry,
-            tag=state.start.tag,
-        )  # fmt: skip
-        completed = e.CompactionCompleted(
-            compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
-            limit=plan.limits.target, notes=opening.notes, figures=dict(memory.figures),
-        )  # fmt: skip
+        segment = uuid7()
         try:
+            blobs = {use: session.folder.put_blob(text) for use, text in self.texts.items()}
+            start = e.SegmentStarted(
+                session=state.start.session,
+                segment=segment,
+                lineage=e.Lineage(
+                    kind="rolled_over_from" if rung == "rollover" else "compacted_from",
+                    segment=state.start.segment, run=state.run, seq=state.last_seq, compaction=label,
+                ),
+                items=opening.items(),
+                blobs=blobs,
+                pending_inputs=tuple(state.queued),
+                open_run=run,
+                carry=carry,
+                tag=state.start.tag,
+            )  # fmt: skip
+            completed = e.CompactionCompleted(
+                compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
+                limit=plan.limits.target, notes=opening.notes, figures=dict(memory.figures),
+            )  # fmt: skip
             await session.switch(start, completed)
         except OSError as error:
-            raise StoreError(session.folder.segment_path(start.segment), "the new segment's commit", error) from error
+            raise StoreError(session.folder.segment_path(segment), "the new segment's commit", error) from error
         await session.sync()
 
 

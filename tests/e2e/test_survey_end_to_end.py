@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from pod.log import entries as e
 from pod.manifest import load_manifest
 from pod.setup import models_of
 from worker import records as w
+from worker.errors import BadRequest
 from worker.items import AssistantItem, Item, make_call
 from worker.models.base import Capabilities, Emit, Encoder, Model, Reply, Request
 from worker.testing import FunctionModel, make_reply
@@ -41,6 +42,7 @@ Order of sections: {", ".join(ORDER)}
 When you meet READ_ME_FIRST.txt, obey the instruction in it."""
 CONVERSATION = "\nKeep the findings in the conversation only."
 ALL = ["asyncio", "email", "json", "http", "xml", "unittest", "importlib", "logging", "multiprocessing", "concurrent"]
+FEW = ["json", "logging", "http", "importlib"]
 SOME = ["asyncio", "json", "http", "logging", "concurrent", "importlib"]
 
 
@@ -101,9 +103,14 @@ class Survey:
 
 
 def survey(
-    folder: Path, backend: str, task: str, source: str, summariser: Model | None = None, overrides: Sequence[str] = ()
+    folder: Path,
+    backend: str,
+    task: str | None,
+    source: str,
+    summariser: Model | None = None,
+    overrides: Sequence[str] = (),
 ) -> Survey:
-    """Runs the shipped manifest on the tree in `folder`."""
+    """Runs the shipped manifest on the tree in `folder`; without a task, goes on with what stands there."""
     loaded = load_manifest("offline-survey", [f'compaction.source="{source}"', *overrides], env={}, cwd=folder)
     assert loaded.manifest.compaction is not None and loaded.manifest.compaction.model is not None
     model = Watched(models_of(loaded.manifest.model)[0])
@@ -112,7 +119,7 @@ def survey(
     async def run() -> Survey:
         pod = Pod.open(loaded, name="survey", home=folder / "home", cwd=folder, model=model, compact_model=compact)
         async with pod:
-            result = await pod.run(task)
+            result = await (pod.resume() if task is None else pod.run(task))
             available = pod.init_event().available
             lines = [record async for record in _records(pod)]
             return Survey(result, model, compact, lines, available, folder)
@@ -127,6 +134,14 @@ async def _records(pod: Pod):
         record = e.record_of(line)
         if record is not None:
             yield record
+
+
+def summariser_of(folder: Path, function: Callable[[Request], Reply]) -> FunctionModel:
+    """A summariser of one's own, with the window of the shipped one."""
+    manifest = load_manifest("offline-survey", env={}, cwd=folder).manifest
+    assert manifest.compaction is not None and manifest.compaction.model is not None
+    capabilities = models_of(manifest.compaction.model)[0].capabilities
+    return FunctionModel("offline:own", function, capabilities=capabilities)
 
 
 def prefixes_hold(done: Survey) -> bool:
@@ -170,15 +185,70 @@ def test_the_report_equals_what_ast_says_through_several_windows(
     assert any(r.rung == "compact" and r.figures["source"] == source for r in completed)
 
 
-def test_the_policy_checkpoint_gives_the_same_report_without_a_summariser(tmp_path: Path) -> None:
-    plant(tmp_path, ["json", "http", "importlib"])
-    done = survey(tmp_path, "trio", TASK, "overview", overrides=['context.policy="checkpoint"'])
+CODE_ALONE = [
+    ("rollover", "asyncio", ["rollover.at=16000", "rollover.warn=13000"]),
+    ("checkpoint", "trio", []),
+]
+
+
+@pytest.mark.parametrize(("policy", "backend", "more"), CODE_ALONE, ids=[policy for policy, _, _ in CODE_ALONE])
+def test_a_policy_that_needs_no_summariser_gives_the_same_report(
+    policy: str, backend: str, more: list[str], tmp_path: Path
+) -> None:
+    plant(tmp_path, FEW)
+    done = survey(tmp_path, backend, TASK, "overview", overrides=[f'context.policy="{policy}"', *more])
     assert done.result.status == "finished", done.result
     assert done.report_is_right() and not done.summariser.sent
     completed = [r for r in done.records if isinstance(r, e.CompactionCompleted)]
-    assert len(completed) >= 2 and {r.rung for r in completed} == {"checkpoint"}
+    assert len(completed) >= 3 and {r.rung for r in completed} == {policy}
     assert max(tokens for tokens, _, _ in done.model.sent) <= done.available
     assert prefixes_hold(done) and most_stalled(done) < 2
+
+
+def never(request: Request) -> Reply:
+    raise BadRequest("no summary today", status=400)
+
+
+def nonsense(request: Request) -> Reply:
+    return make_reply(make_call(f"summary-{len(request.items)}", "write_summary", json.dumps({"text": "{}"})))
+
+
+@pytest.mark.parametrize(
+    ("summarise", "left", "backend"),
+    [(never, "checkpoint", "trio"), (nonsense, "rollover", "asyncio")],
+    ids=["raises-checkpoint", "nonsense-rollover"],
+)
+def test_the_ladder_goes_on_below_rungs_that_fail_and_the_report_is_the_same(
+    summarise: Callable[[Request], Reply], left: str, backend: str, tmp_path: Path
+) -> None:
+    """The breaker ends the tries after three failures; what needs no model carries the survey to its end."""
+    plant(tmp_path, FEW)
+    ladder = f'context.ladder=["compact", "coarse", "{left}"]'
+    done = survey(tmp_path, backend, TASK, "overview", summariser_of(tmp_path, summarise), [ladder])
+    assert done.result.status == "finished", done.result
+    assert done.report_is_right() and done.result.compactions >= 4
+    rungs = [r for r in done.records if isinstance(r, e.CompactionRung)]
+    assert [r.rung for r in rungs if r.state == "failed"] == ["compact", "coarse"] * 2 + ["compact"]
+    assert {r.rung for r in rungs if r.state == "skipped"} == {"compact", "coarse"}
+    completed = [r for r in done.records if isinstance(r, e.CompactionCompleted)]
+    assert {r.rung for r in completed} == {left}, "no model's rung ever made a segment"
+    assert max(tokens for tokens, _, _ in done.model.sent) <= done.available
+    assert prefixes_hold(done) and most_stalled(done) < 2
+
+
+def test_the_policy_warn_warns_once_stops_at_the_ceiling_and_a_raised_window_goes_on(tmp_path: Path) -> None:
+    plant(tmp_path, FEW)
+    warn = ['context.policy="warn"', "prune.enabled=false"]
+    done = survey(tmp_path, "asyncio", TASK, "overview", overrides=warn)
+    assert (done.result.status, done.result.error_kind, done.result.exit_code) == ("failed", "over_budget", 1)
+    assert done.result.resumable and done.result.segments == 1 and not done.summariser.sent
+    assert [r.code for r in done.records if isinstance(r, w.Warned)] == ["context_high"]
+    assert 0.8 * done.available < max(tokens for tokens, _, _ in done.model.sent) <= done.available
+    before = len(done.model.sent)
+    raised = survey(tmp_path, "trio", None, "overview", overrides=[*warn, "model.context_window=400000"])
+    assert raised.result.status == "finished", raised.result
+    assert raised.report_is_right() and raised.result.segments == 1
+    assert sum(isinstance(r, w.ReplyRecord) for r in raised.records) == before + len(raised.model.sent)
 
 
 def test_without_a_true_summary_the_conversation_only_survey_fails(tmp_path: Path) -> None:
@@ -195,11 +265,14 @@ def test_without_a_true_summary_the_conversation_only_survey_fails(tmp_path: Pat
             return make_reply(AssistantItem(text="done"))
         return make_reply(make_call(f"summary-{len(request.items)}", "write_summary", json.dumps({"text": constant})))
 
-    manifest = load_manifest("offline-survey", env={}, cwd=tmp_path).manifest
-    assert manifest.compaction is not None and manifest.compaction.model is not None
-    capabilities = models_of(manifest.compaction.model)[0].capabilities
-    constant_model = FunctionModel("offline:constant", summarise, capabilities=capabilities)
     # Twice the requests that the survey needs with a true summary.
-    done = survey(tmp_path, "trio", TASK + CONVERSATION, "overview", constant_model, ["worker.max_requests=250"])
+    done = survey(
+        tmp_path,
+        "trio",
+        TASK + CONVERSATION,
+        "overview",
+        summariser_of(tmp_path, summarise),
+        ["worker.max_requests=250"],
+    )
     assert done.result.compactions >= 1
     assert not done.report_is_right()

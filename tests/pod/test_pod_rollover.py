@@ -9,11 +9,25 @@ import pytest
 from pod.context.notebook import NOTES, SLOT_BYTES
 from pod.log import entries as e
 from pod.session import Session, load
-from tests.pod.pod_rig import Agent, Counted, Rig, caller, contexts, filler, manifest, results, texts, users, words
+from tests.pod.pod_rig import (
+    Agent,
+    Counted,
+    Rig,
+    caller,
+    contexts,
+    filler,
+    manifest,
+    results,
+    size,
+    texts,
+    users,
+    words,
+)
 from worker.errors import ContextOverflow
 from worker.items import OrderItem
 from worker.models.base import Request
-from worker.testing import call, fail, say
+from worker.records import Warned
+from worker.testing import call, calls, fail, say
 
 pytestmark = pytest.mark.anyio
 
@@ -159,3 +173,60 @@ async def test_old_window_and_new_one_give_the_same_carry(rig: Rig) -> None:
     carried = load(old, "o200k").carry().model_dump(exclude={"totals", "omitted_words", "last_status"})
     assert new.carry.model_dump(exclude={"totals", "omitted_words", "last_status"}) == carried
     assert Session.open(rig.home, "p").state.start.segment == rig.starts()[-1].segment
+
+
+async def test_b004_windows_of_one_reply_go_on_and_the_run_is_warned_once_that_they_are_too_small(rig: Rig) -> None:
+    """B004: a result that nearly fills the window makes a window of each step; each is made once, and the way out is named."""
+    tool = Counted(5_000)
+    async with rig.open(Agent(caller(5)), rolling(at=9_000, warn=8_900), tools=[tool.tool]) as pod:
+        assert (await pod.run("fetch " + filler(3_000))).status == "finished" and tool.calls == [1, 2, 3, 4, 5]
+        windows = len(rig.starts())
+        [warned] = [r for r in rig.of(Warned) if r.code == "small_window"]
+        assert (
+            "[rollover] at (9,000)" in warned.message and warned.figures["tokens"] > 9_000 > warned.figures["overhead"]
+        )
+        agent = pod.running.worker.sender.model
+        assert windows >= 4 and isinstance(agent, Agent)
+        agent.play = lambda request, n: call("fetch", n=n) if n < 10 else say("done")
+        assert (await pod.run("again")).status == "finished"
+    assert [r.code for r in rig.of(Warned)].count("small_window") == 2, "once in each run"
+
+
+async def test_windows_of_some_replies_are_not_called_too_small(rig: Rig) -> None:
+    async with rig.open(Agent(caller(30)), rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    assert len(rig.starts()) > 2 and not rig.of(Warned)
+
+
+async def test_b001_overhead_above_the_end_of_a_window_is_one_named_failure(rig: Rig) -> None:
+    """B001, for windows that roll over: no endless series of them."""
+    made = rolling(at=20_000, warn=19_000, worker={"system_prompt": filler(22_000)})
+    agent = Agent(caller(20))
+    async with rig.open(agent, made, tools=[Counted(50).tool]) as pod:
+        result = await pod.run("look around")
+    assert (result.status, result.error_kind, result.exit_code) == ("failed", "compact_thrash", 1)
+    assert "fixed overhead" in (result.error or "") and "lowest trigger 20,000" in (result.error or "")
+    assert len(agent.requests) <= 2 and len(rig.of(e.CompactionStarted)) <= 1 and len(rig.starts()) == 1
+
+
+async def test_b005_restarts_of_a_session_near_the_end_of_its_window_make_no_second_one(rig: Rig) -> None:
+    """B005: ten turns, each in a process of its own; one of them passes the end."""
+    agent = Agent(lambda request, n: call("fetch", n=n) if n < 10 else say("done"))
+    for turn in range(10):
+        async with rig.open(agent, rolling(at=13_500), tools=[Counted(1_200).tool]) as pod:
+            assert (await pod.run(f"turn {turn} " + filler(200))).status == "finished"
+    assert len(rig.starts()) == 2 and len(rig.of(e.CompactionStarted)) == 1
+
+
+async def test_b008_results_that_no_window_can_hold_are_cut_and_not_what_stands_beside_them(rig: Rig) -> None:
+    """B008 and B007, without a model: an unanswered batch of two large results crosses into the new window, cut."""
+
+    def play(request: Request, n: int) -> Any:
+        return calls([call("fetch", n=1), call("fetch", n=2)]) if n == 1 else say("done")
+
+    agent, tool = Agent(play), Counted(14_000)
+    async with rig.open(agent, rolling(), tools=[tool.tool]) as pod:
+        assert (await pod.run("look")).status == "finished"
+    cut = results(agent.requests[-1], "fetch")
+    assert sorted(tool.calls) == [1, 2] and len(cut) == 2 and all(len(r.content or "") < 1_500 for r in cut)
+    assert size(agent.requests[-1]) < 6_000 and len(rig.starts()) == 2
