@@ -214,7 +214,7 @@ async def test_the_threshold_is_passed_only_above_and_queued_input_counts(rig: R
     async with rig.open(Agent(lambda r, n: say("ok")), manifest(compaction=compacting(None, threshold=199_000))) as pod:
         await pod.run("hello " + filler(3_000))
         running = pod.running
-        item = await running.accept("next " + filler(500))
+        item = await running.intake.accept("next " + filler(500))
         exact = running.worker.sender.occupancy().tokens
         assert running.worker.sender.occupancy().pending > 400
         seen: list[str] = []
