@@ -14,8 +14,8 @@ from typing import BinaryIO, Literal, TypeAlias
 
 from pod.errors import LogDamaged
 from pod.log import entries as e
-from pod.log.files import open_file
 from pod.log.lines import Invalid, Line, parse
+from pod.log.segment import open_log
 from pod.reading import ITEM_KINDS, Allowance, End, Segment, SessionReader, Spent, before
 from pod.tools.history_cursor import PENDING, Passed, Place, mark_of
 from worker import records as w
@@ -159,7 +159,7 @@ class Rows:
         Ends where the segment ends or a bound is reached.
         """
         self._inputs = {mark: _Waiting(offset) for offset, mark in self.place.pending}
-        with open_file(self.segment.path) as file:
+        with open_log(self.segment.path) as file:
             try:
                 yield from self._rows(file)
             except Spent:
@@ -367,7 +367,7 @@ def near(path: Path, at: str, bounds: Bounds) -> int:
     """
     low, high = 0, path.stat().st_size
     least = bounds.bytes - 2 * _PROBE
-    with open_file(path) as file:
+    with open_log(path) as file:
         while high - low > _CHUNK and bounds.bytes > least:
             middle = (low + high) // 2
             start = middle + len(bounds.line(file, middle, _PROBE)) + 1

@@ -57,7 +57,7 @@ class Meter:
 
         patch.setattr(os, "pread", counted)
         for module in (pod.reading, history_scan):
-            patch.setattr(module, "open_file", Opened)
+            patch.setattr(module, "open_log", Opened)
 
 
 @pytest.fixture
