@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from interceptors.triggers import Trigger
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
-from worker.history import History
 from worker.interceptor import CONTINUE, Append, Decision, Interceptor, RequestContext
 from worker.items import OrderItem
 from worker.records import ContextAdded, Record
@@ -18,20 +17,16 @@ class WindowWarning(Interceptor):
     """Appends an order where the occupancy is above `warn` and a new window begins above `at`.
 
     `text` makes the order's words of the tokens used and of those at which the window ends. A window that ends at this
-    very request gets no warning: what ends it stands before this one in the chain.
+    very request gets no warning: what ends it stands before this one in the chain. One of it serves one window.
     """
 
     warn: Trigger
     at: Trigger
     text: Callable[[int, int], str]
     _warned: bool = field(default=False, init=False, repr=False)
-    _history: History | None = field(default=None, init=False, repr=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
         """An `Append`, or nothing. Never waits."""
-        if self._history is not None and self._history is not ctx.history:
-            self._warned = False
-        self._history = ctx.history
         used, end = ctx.occupancy.decides, self.at.tokens(ctx.budget)
         if self._warned or not self.warn.passed(used, ctx.budget):
             return CONTINUE

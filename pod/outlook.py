@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
-from pod.context.checkpoint import standing_fault
 from pod.context.policy import Limits, Plan, make_plan, mandatory_of
 from pod.log.folder import PodFolder
 from pod.manifest import Manifest, trigger_tokens
@@ -107,6 +106,8 @@ class Outlook:
         found = self.state.checkpoint
         if found is None:
             return None
+        from pod.context.checkpoint import standing_fault
+
         return {**found.provenance(), "stale": standing_fault(found, self.state.start.items) or None}
 
     def as_dict(self) -> dict[str, Any]:

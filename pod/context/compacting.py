@@ -62,7 +62,7 @@ class Compactor:
         a new segment began.
         """
         ladder = self.parts.config.ladder
-        rungs = [name for name in ladder if name in self.rungs and self.rungs[name].asks_model] or list(ladder[:1])
+        rungs = [name for name in ladder if self.rungs[name].asks_model] or list(ladder[:1])
         return await self._execute(self.plan(trigger), rungs, focus, mandatory=False) is None
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:
@@ -134,19 +134,17 @@ class Compactor:
     ) -> Outcome | None:
         reasons: list[str] = []
         for name in names:
-            reason = await self._climb(self.rungs.get(name), name, plan, label, focus, segment)
+            reason = await self._climb(self.rungs[name], plan, label, focus, segment)
             if not reason:
                 return None
             reasons.append(f"{name}: {reason}")
         return await self._failed(plan, label, reasons, mandatory=mandatory)
 
-    async def _climb(
-        self, rung: Rung | None, name: str, plan: Plan, label: str, focus: str | None, segment: NextSegment
-    ) -> str:
+    async def _climb(self, rung: Rung, plan: Plan, label: str, focus: str | None, segment: NextSegment) -> str:
         """Tries one rung, commits its segment where that is accepted, else says why not."""
-        session = self.parts.session
-        passed_over = "this rung is not served yet" if rung is None else rung.passed_over(plan)
-        if rung is None or passed_over:
+        session, name = self.parts.session, rung.name
+        passed_over = rung.passed_over(plan)
+        if passed_over:
             session.put(e.CompactionRung(compaction=label, rung=name, state="skipped", reason=passed_over))
             return passed_over
         session.put(e.CompactionRung(compaction=label, rung=name, state="tried"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
@@ -14,18 +14,18 @@ from interceptors.permissions import Permissions
 from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
-from pod.context.checkpoint import LEAST_TOKENS, Earlier, Made, Rules, make_checkpoint
 from pod.context.notebook import snapshot
 from pod.context.parts import Parts
 from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
-from pod.context.quoting import Quoter
-from pod.context.sources import read_sources
 from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
 from pod.reading import SegmentItems
 from worker.items import ContextItem, UserItem
 from worker.records import Warned
+
+if TYPE_CHECKING:
+    from pod.context.checkpoint import Made
 
 
 def rungs_of(parts: Parts) -> dict[str, Rung]:
@@ -212,6 +212,11 @@ class CheckpointRung:
         )
 
     def _make(self, plan: Plan) -> Made | None:
+        # Their patterns take longer to compile than a run without a checkpoint should wait.
+        from pod.context.checkpoint import LEAST_TOKENS, Earlier, Rules, make_checkpoint
+        from pod.context.quoting import Quoter
+        from pod.context.sources import read_sources
+
         parts, state = self.parts, self.parts.session.state
         view, sender, worker = tuple(state.history.view), parts.sender, parts.config.worker
         room = int((plan.limits.target - 1 - plan.limits.mandatory) / parts.factor())

@@ -165,7 +165,7 @@ async def test_a_rung_that_breaks_is_a_failed_rung_and_the_run_goes_on(
     def broken(*_: Any) -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("pod.context.rungs.make_checkpoint", broken)
+    monkeypatch.setattr("pod.context.checkpoint.make_checkpoint", broken)
     async with rig.open(Agent(caller(15)), checking(), tools=[Counted(1_000).tool]) as pod:
         assert (await pod.run("fetch")).status == "finished"
     failed = [r for r in rig.of(e.CompactionRung) if r.state == "failed"]
