@@ -174,15 +174,25 @@ class OrderItem(_Base):
 
 
 class OpaqueItem(_Base):
-    """A provider's own item (a native compaction, an unknown block): JSON text, bound to provider and model."""
+    """A provider's own item (a native compaction, an unknown block): JSON text, bound to provider and model.
+
+    One that stands for other items has their `source_hash`, and `readable`: what everybody else reads in its place, another
+    model too. `tokens` is what it takes of the window by the provider's word, 0 where that is not known.
+    """
 
     type: Literal["opaque"] = "opaque"
     provider: str
     model: str
     payload: str
     source_hash: str = ""
+    readable: str = ""
     tokens: int = 0
     reply: str = ""
+
+    @property
+    def is_memory(self) -> bool:
+        """Whether it stands for other items."""
+        return bool(self.source_hash)
 
 
 Item: TypeAlias = Annotated[

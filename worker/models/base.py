@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from worker.items import Item, ReplyItem
+from worker.items import Item, OpaqueItem, ReplyItem
 
 Source: TypeAlias = Literal["manifest", "learned", "provider", "table", "fallback"]
 Family: TypeAlias = Literal["o200k", "claude", "claude_old", "unknown"]
 Counting: TypeAlias = Literal["none", "tokenizer", "provider"]
+NativeWay: TypeAlias = Literal["responses.compact", "compaction_trigger", "summarize", "threshold_edit"]
+"""How a provider compacts a history itself: OpenAI's own endpoint, or a last item of an ordinary request; Anthropic's
+compaction request, or its edit at a threshold with a pause behind it."""
+
 StopReason: TypeAlias = Literal["end", "tool_calls", "length", "refusal", "pause", "unknown"]
 
 FALLBACK_WINDOW = 32_768
@@ -71,6 +75,10 @@ class Capabilities:
     loop must go back whole. `cache_markers` says that the cache is looked for at marked places only, so that a change far from the
     end loses all behind the system prompt. `counting` says how a request can be counted before it is sent.
 
+    `native_compaction` holds the ways in which the provider compacts a history itself, in the order in which they are tried; empty
+    where it does not. `tool_clearing` says that the provider can clear old tool results itself, so that what the client sends stays
+    as it was and no reasoning loses its prefix.
+
     `window_origin` and `max_output_origin` name a figure's source with its date.
     """
 
@@ -82,7 +90,8 @@ class Capabilities:
     images: bool = True
     history_binding: Literal["none", "thinking_prefix"] = "none"
     turn_bound_reasoning: bool = False
-    native_compaction: str | None = None
+    native_compaction: tuple[NativeWay, ...] = ()
+    tool_clearing: bool = False
     cache_ttl: float = 300.0
     cache_markers: bool = False
     price: Price | None = None
@@ -171,10 +180,49 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Compacted:
+    """A history as its provider has compacted it: `item` stands for all items of the request, for this model only.
+
+    `item.readable` is filled where the provider lets its summary be read. `way` is how it was made.
+    """
+
+    item: OpaqueItem
+    usage: Usage
+    way: NativeWay
+    provider_id: str | None = None
+
+
+@runtime_checkable
+class CompactsNatively(Protocol):
+    """A model whose provider compacts histories."""
+
+    async def compact(self, request: Request) -> Compacted:
+        """One attempt, by the first way of `Capabilities.native_compaction` that the server takes. No retries.
+
+        The items of `request` end at a settled point: no call is open. Raises `ModelError` (`BadRequest` where no way is
+        left); cancelled, the connection is closed and nothing is left behind.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ToolClearing:
+    """When the provider clears old tool results of a request itself: above `trigger` input tokens, all but the newest
+    `keep` uses, where that clears `at_least` tokens; never those of `exclude`.
+    """
+
+    trigger: int
+    keep: int = 3
+    at_least: int = 0
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSettings:
     """What a manifest's `[model]` says, resolved. `api_key_env` names the variable; the key itself is read when a client is made.
 
-    `context_window` and `max_output_tokens` of 0 mean: from the table.
+    `context_window` and `max_output_tokens` of 0 mean: from the table. `tool_clearing` is used where the model has that
+    capability.
     """
 
     base_url: str | None = None
@@ -188,5 +236,6 @@ class ModelSettings:
     connect_timeout: float = 10.0
     read_timeout: float = 120.0
     idle_timeout: float = 120.0
+    tool_clearing: ToolClearing | None = None
     extra_headers: dict[str, str] = field(default_factory=dict[str, str])
     extra_body: dict[str, Any] = field(default_factory=dict[str, Any])
