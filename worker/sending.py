@@ -66,7 +66,7 @@ class Follower:
     seen: int = 0
     changes: int = 0
 
-    def body(self, history: History) -> bytes:
+    def pieces(self, history: History) -> tuple[bytes, ...]:
         """The view's messages as this model is sent them; only what is new or changed is encoded."""
         news = history.changes[self.changes :]
         self.changes = len(history.changes)
@@ -78,7 +78,7 @@ class Follower:
                     self.wire.replace(at, history.view[at])
             self.wire.extend(history.view[self.seen :])
         self.seen = len(history.view)
-        return self.wire.body()
+        return self.wire.pieces()
 
 
 @dataclass(slots=True)
@@ -313,7 +313,7 @@ class Sender:
             system=self.system,
             tools=self.tools,
             items=self.history.view,
-            messages=follower.body(self.history),
+            encoded=follower.pieces(self.history),
             max_output_tokens=budget.output,
             cache_key=self.cache_key,
         )

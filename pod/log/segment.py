@@ -204,7 +204,7 @@ class SegmentWriter:
     _failed: StoreError | None = None
     _begun: Future[None] | None = field(default=None, repr=False)
     _reached: int = 0
-    _syncing: anyio.Lock = field(default_factory=anyio.Lock, repr=False)
+    _syncing: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True), repr=False)
 
     @classmethod
     def open(

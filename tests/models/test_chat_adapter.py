@@ -298,7 +298,7 @@ def body(settings: ModelSettings, **rest: Any) -> dict[str, Any]:
         "system": "s",
         "tools": (),
         "items": [],
-        "messages": b'{"role":"user","content":"u"}',
+        "encoded": b'{"role":"user","content":"u"}',
         "max_output_tokens": 77,
     }
     return json.loads(model.body(Request(**{**fields, **rest})))

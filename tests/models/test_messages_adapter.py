@@ -23,7 +23,7 @@ def body(model_id: str, settings: ModelSettings | None = None, **rest: Any) -> d
         "system": "s",
         "tools": (TOOL,),
         "items": [],
-        "messages": b'{"role":"user","content":"u"}',
+        "encoded": b'{"role":"user","content":"u"}',
         "max_output_tokens": 8_000,
     }
     return json.loads(MessagesModel(model_id, settings).body(Request(**{**fields, **rest})))

@@ -21,7 +21,7 @@ def body(model_id: str = "gpt-6-sol", settings: ModelSettings | None = None, **r
         "system": "s",
         "tools": (),
         "items": [],
-        "messages": b"{}",
+        "encoded": b"{}",
         "max_output_tokens": 50,
         "cache_key": "k",
     }

@@ -116,7 +116,7 @@ class Play:
 
     def body(self) -> None:
         """What a request now would send, beside what an encoder that remembers nothing makes of it."""
-        sent = self.follower.body(self.history)
+        sent = b"".join(self.follower.pieces(self.history))
         self.bodies.append((sent, encode_items(ENCODER, self.history.view)))
 
     def reply(self, reasoning: bool, text: str | None, calls: int, usage: Usage, noise: bool) -> None:

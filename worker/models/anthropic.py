@@ -182,12 +182,12 @@ class MessagesModel(HttpModel):
         """Head, messages, and what changes from request to request."""
         asked = self.asked(request)
         tail: dict[str, Any] = {"max_tokens": asked, "stream": True, **self._thinking(asked, request.items)}
-        return b"".join((self.head(request), request.messages, b"],", self.with_extra(tail, static=False), b"}"))
+        return b"".join((self.head(request), *request.pieces, b"],", self.with_extra(tail, static=False), b"}"))
 
     def count_body(self, request: Request) -> bytes:
         """The same input, without what is about the reply."""
         thinking = self.with_extra(self._thinking(self.asked(request), request.items), static=False)
-        return b"".join((self.head(request), request.messages, b"]", b"," if thinking else b"", thinking, b"}"))
+        return b"".join((self.head(request), *request.pieces, b"]", b"," if thinking else b"", thinking, b"}"))
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

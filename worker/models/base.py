@@ -122,14 +122,26 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: the view as items and as the encoded messages (joined by commas, without brackets)."""
+    """One request: the view as items and as the encoded messages (with commas between them, without brackets), whole or in
+    pieces that follow each other.
+    """
 
     system: str
     tools: tuple[ToolSpec, ...]
     items: Sequence[Item]
-    messages: bytes
+    encoded: bytes | tuple[bytes, ...]
     max_output_tokens: int
     cache_key: str = ""
+
+    @property
+    def pieces(self) -> tuple[bytes, ...]:
+        """The encoded messages as they go into a body: a body that joins them is the only copy."""
+        return self.encoded if isinstance(self.encoded, tuple) else (self.encoded,)
+
+    @property
+    def messages(self) -> bytes:
+        """The encoded messages in one piece."""
+        return b"".join(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)

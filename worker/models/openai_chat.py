@@ -361,8 +361,8 @@ class ChatModel(HttpModel):
             tail["stream_options"] = {"include_usage": True}
         if self._quirks.cache_key and request.cache_key:
             tail["prompt_cache_key"] = request.cache_key
-        comma = b"," if request.system and request.messages else b""
-        return b"".join((head, comma, request.messages, b"],", self.with_extra(tail, static=False), b"}"))
+        comma = b"," if request.system and any(request.pieces) else b""
+        return b"".join((head, comma, *request.pieces, b"],", self.with_extra(tail, static=False), b"}"))
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

@@ -355,7 +355,7 @@ class ResponsesModel(HttpModel):
         tail: dict[str, Any] = {"max_output_tokens": self.asked(request), "stream": True}
         if request.cache_key:
             tail["prompt_cache_key"] = request.cache_key
-        return b"".join((self.head(request), request.messages, b"],", self.with_extra(tail, static=False), b"}"))
+        return b"".join((self.head(request), *request.pieces, b"],", self.with_extra(tail, static=False), b"}"))
 
     def count_body(self, request: Request) -> bytes:
         """The same input, without what is about the reply."""
@@ -366,7 +366,7 @@ class ResponsesModel(HttpModel):
         if label is not None:
             fields["reasoning"] = {"effort": label}
         tools = b',"tools":' + tool_defs(request.tools, "responses") if request.tools else b""
-        return b"".join((dumps(fields)[:-1], tools, b',"input":[', request.messages, b"]}"))
+        return b"".join((dumps(fields)[:-1], tools, b',"input":[', *request.pieces, b"]}"))
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 from worker.items import Item
 from worker.models.base import Encoder
+
+
+class _Run(NamedTuple):
+    """Finished messages, joined: those before message `end` and behind the run before it."""
+
+    end: int
+    joined: bytes
 
 
 class Wire:
@@ -25,7 +32,8 @@ class Wire:
         self._items: list[Item] = []
         self._starts: list[int] = []
         self._parts: list[bytes | None] = []
-        self._body: bytes | None = b""
+        self._runs: list[_Run] = []
+        self._pieces: tuple[bytes, ...] | None = ()
         self.encoded = 0
         """Items encoded so far, each time counted: what a test holds against the length of a run."""
         self.extend(items)
@@ -38,14 +46,14 @@ class Wire:
         for item in items:
             self._items.append(item)
             self._place(len(self._items) - 1, self._starts, self._parts, {})
-            self._body = None
+            self._pieces = None
 
     def replace(self, index: int, item: Item) -> None:
         """Puts another item in the place of one; only the message concerned is encoded again. Raises `IndexError`."""
         if not 0 <= index < len(self._items):
             raise IndexError(f"no item {index} among {len(self._items)}")
         self._items[index] = item
-        self._body = None
+        self._pieces = None
         group = bisect_right(self._starts, index) - 1
         first = max(group - 1, 0)
         near = zip(
@@ -55,6 +63,7 @@ class Wire:
             strict=False,
         )
         keep = {(start, end): part for start, end, part in near if part is not None and not start <= index < end}
+        self._keep_runs(first)
         starts = [self._starts[first]]
         parts: list[bytes | None] = [None]
         following = first + 1
@@ -77,20 +86,52 @@ class Wire:
         self._items.clear()
         self._starts.clear()
         self._parts.clear()
-        self._body = b""
+        self._runs.clear()
+        self._pieces = ()
         self.extend(items)
 
     def body(self) -> bytes:
-        """The messages joined by commas, without brackets. Asked again without a change, the same object."""
-        if self._body is None:
+        """The messages joined by commas, without brackets."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> tuple[bytes, ...]:
+        """The same in a few pieces that follow each other. Asked again without a change, the same object.
+
+        Finished messages are kept joined, in runs that double in size, so that a body is one copy of few large pieces.
+        """
+        if self._pieces is None:
             if self._parts and self._parts[-1] is None:
                 self._parts[-1] = self._encode(self._starts[-1], len(self._items))
+            # An empty last message may still give its place to what stands before it.
+            finished = max(len(self._parts) - 2, 0)
+            self._keep_runs(finished)
+            self._join(finished)
+            parts = cast("list[bytes]", self._parts[finished:])
             # Only the first and the last message can be empty: an empty one between two becomes part of the one before.
-            parts = [part for part in self._parts[:1] if part]
-            parts += cast("list[bytes]", self._parts[1:-1])
-            parts += [part for part in self._parts[1:][-1:] if part]
-            self._body = b",".join(parts)
-        return self._body
+            last = b",".join(part for part in parts if part)
+            pieces = [run.joined for run in self._runs if run.joined]
+            if last:
+                pieces.append(last)
+            self._pieces = tuple(
+                piece for n, found in enumerate(pieces) for piece in ((b",", found) if n else (found,))
+            )
+        return self._pieces
+
+    def _keep_runs(self, end: int) -> None:
+        """Forgets the runs that reach behind message `end`."""
+        while self._runs and self._runs[-1].end > end:
+            self._runs.pop()
+
+    def _join(self, end: int) -> None:
+        """Joins the messages up to `end` that are in no run yet, and runs that are not larger than what follows them."""
+        start = self._runs[-1].end if self._runs else 0
+        if start == end:
+            return
+        joined = b",".join(part for part in self._parts[start:end] if part)
+        while self._runs and len(self._runs[-1].joined) <= 2 * len(joined):
+            before = self._runs.pop().joined
+            joined = b",".join((before, joined)) if before and joined else before or joined
+        self._runs.append(_Run(end, joined))
 
     def _place(
         self, i: int, starts: list[int], parts: list[bytes | None], keep: Mapping[tuple[int, int], bytes]

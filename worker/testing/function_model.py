@@ -120,14 +120,15 @@ class FunctionModel:
         else:
             specs = sum(estimate_spec(spec, "o200k") for spec in request.tools)
             head_tokens = estimate_text(request.system, "o200k") + specs
-        if old is not None and warm and request.messages.startswith(old.messages):
-            tokens = old.tokens + count_messages(request.messages[len(old.messages) :])
+        messages = request.messages
+        if old is not None and warm and messages.startswith(old.messages):
+            tokens = old.tokens + count_messages(messages[len(old.messages) :])
             cached = head_tokens + old.tokens
         else:
-            tokens = count_messages(request.messages)
-            shared = common_prefix(old.messages, request.messages) if old is not None and warm else 0
-            cached = head_tokens + tokens * shared // max(len(request.messages), 1) if warm else 0
-        self._sent[request.cache_key] = _Sent(head, head_tokens, request.messages, tokens)
+            tokens = count_messages(messages)
+            shared = common_prefix(old.messages, messages) if old is not None and warm else 0
+            cached = head_tokens + tokens * shared // max(len(messages), 1) if warm else 0
+        self._sent[request.cache_key] = _Sent(head, head_tokens, messages, tokens)
         while len(self._sent) > _CACHES:
             del self._sent[next(iter(self._sent))]
         return Usage(input_tokens=head_tokens + tokens, cached_tokens=cached)

@@ -72,12 +72,13 @@ def check_request(request: Request, encoder: Encoder, *, model: str = "") -> Non
         else:
             groups.append([item])
     expected = b",".join(message for group in groups if (message := encoder.encode(group)))
-    if expected != request.messages:
-        at = next((i for i, (a, b) in enumerate(zip(expected, request.messages, strict=False)) if a != b), -1)
-        at = min(len(expected), len(request.messages)) if at < 0 else at
+    messages = request.messages
+    if expected != messages:
+        at = next((i for i, (a, b) in enumerate(zip(expected, messages, strict=False)) if a != b), -1)
+        at = min(len(expected), len(messages)) if at < 0 else at
         raise InvalidItems(
             f"the encoded messages are not those of the items: they differ at byte {at}: "
-            f"{request.messages[at : at + 80]!r} where {expected[at : at + 80]!r} is due"
+            f"{messages[at : at + 80]!r} where {expected[at : at + 80]!r} is due"
         )
     names = [spec.name for spec in request.tools]
     if len(names) != len(set(names)):
