@@ -245,7 +245,10 @@ class Running:
 
     async def check_unfinished(self) -> None:
         """Raises `UsageProblem` where nothing is left to go on with."""
+        asked = self.orders.stop
         await self.intake.drain()
+        # An order to stop that was left in the inbox was meant for the stretch before this one.
+        self.orders.stop = asked
         if not self.session.state.unanswered:
             left = nothing_left(self.session.state)
             name = self.session.folder.name
@@ -264,6 +267,7 @@ class Running:
             with anyio.CancelScope() as self._leash:
                 yield self._leash
         finally:
+            self.orders.stop, self.orders.after_segment = None, False
             self.busy = False
             self._left.set()
 
@@ -294,7 +298,6 @@ class Running:
     async def prepare(self) -> None:
         """Everything before the first request of a run or of its continuation."""
         session = self.session
-        self.orders.stop, self.orders.after_segment = None, False
         if session.state.run is not None:
             session.put(e.RunContinued(run=session.state.run))
         await self.intake.drain()

@@ -179,10 +179,26 @@ def test_replacing_a_result_encodes_its_message_only(name: str) -> None:
     assert wire.encoded - before <= 3
 
 
-def test_a_body_without_a_change_is_the_same_object() -> None:
+def test_pieces_without_a_change_are_the_same_object() -> None:
     wire = Wire(ENCODERS["chat"], [UserItem(text="go")])
-    assert wire.body() is wire.body()
+    assert wire.pieces() is wire.pieces()
     assert Wire(ENCODERS["chat"]).body() == b""
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_a_history_that_grows_stays_a_few_pieces_of_which_most_are_kept(name: str) -> None:
+    wire = Wire(ENCODERS[name], [UserItem(text="go")])
+    made = 0
+    before: set[int] = set()
+    kept: list[bytes] = []
+    for i in range(500):
+        wire.extend(turn(i))
+        pieces = [piece for piece in wire.pieces() if piece != b","]
+        made += sum(len(piece) for piece in pieces if id(piece) not in before)
+        before, kept = {id(piece) for piece in pieces}, pieces
+        assert len(pieces) <= 24
+    assert made <= 12 * len(wire.body()), "each byte is copied about as often as the history doubles"
+    assert kept
 
 
 def test_a_message_that_became_empty_lets_its_neighbours_join() -> None:

@@ -138,6 +138,13 @@ async def test_interrupt_modes_end_now_after_the_calls_or_at_the_next_segment(ri
     assert [r.item.status for r in rig.of(ToolResult, "tools")] == ["ok"], "the call under way has its result"
     assert len(agent.requests) == 1
 
+    agent = Agent(lambda r, n: say("never asked"))
+    async with rig.open(agent, name="early", tools=[wait]) as pod:
+        async with pod.start("go") as run:
+            await run.interrupt("after_tools")
+        assert run.result.status == "cancelled" and not agent.requests, "asked for before the run's first step"
+        assert (await pod.run("again")).text == "never asked", "the order was for that run alone"
+
     agent = Agent(caller(30))
     async with rig.open(
         agent,
