@@ -113,6 +113,12 @@ def checkpoint_line(facts: Mapping[str, Any]) -> str:
     )
 
 
+def native_line(facts: Mapping[str, Any]) -> str:
+    """A provider's own memory, in one line."""
+    unread = "" if facts["read"] else "; another model made it: its text is sent in its place"
+    return f"{facts['model']}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256'][:12]}{unread}"
+
+
 def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:
     by = f", by {view.state.made_by}" if view.state.made_by else ""
     rows = [
@@ -124,6 +130,8 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
     made = provenance(view)
     if made is not None:
         rows.append(("summary", f"{_made(made)}; pod show {name} --summary"))
+    if facts["native"]:
+        rows.append(("native memory", native_line(facts["native"])))
     if facts["checkpoint"]:
         rows.append(("checkpoint", checkpoint_line(facts["checkpoint"])))
     if facts["reported_last"]:

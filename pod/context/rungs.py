@@ -14,6 +14,8 @@ from interceptors.permissions import Permissions
 from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
+from pod.context.facts import Checkpoint
+from pod.context.native import NativeRung
 from pod.context.notebook import snapshot
 from pod.context.parts import Parts
 from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
@@ -22,6 +24,7 @@ from pod.journal import SideLog
 from pod.log import entries as e
 from pod.reading import SegmentItems
 from worker.items import ContextItem, UserItem
+from worker.memory import memory_of
 from worker.records import Warned
 
 if TYPE_CHECKING:
@@ -30,11 +33,12 @@ if TYPE_CHECKING:
 
 def rungs_of(parts: Parts) -> dict[str, Rung]:
     """All rungs by name."""
-    breaker = Breaker(parts)
+    breaker, quotes = Breaker(parts), CheckpointRung(parts)
     found: tuple[Rung, ...] = (
+        NativeRung(parts, breaker, quotes),
         WorkerRung("compact", parts, breaker),
         WorkerRung("coarse", parts, breaker),
-        CheckpointRung(parts),
+        quotes,
         RolloverRung(parts),
     )
     return {rung.name: rung for rung in found}
@@ -199,10 +203,7 @@ class CheckpointRung:
             raise RungFailed(f"the checkpoint could not be made: {type(error).__name__}: {error}") from error
         if made is None:
             raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
-        session, checkpoint = self.parts.session, made.checkpoint
-        for reason in made.stale:
-            session.put(Warned(code="checkpoint.stale", message=reason))
-        session.put(e.CheckpointMade(compaction=label, checkpoint=checkpoint))
+        checkpoint = self.recorded(made, label)
         source = f"checkpoint, extracted by code from {checkpoint.messages} messages"
         figures = {**checkpoint.provenance(), "taken_up": made.taken_up, "shown": made.shown, "omitted": made.omitted}
         return Memory(
@@ -210,6 +211,25 @@ class CheckpointRung:
             checkpoint=checkpoint,
             figures=figures,
         )
+
+    async def quoted(self, plan: Plan, label: str) -> Checkpoint | None:
+        """A checkpoint of the range, on record, for the text of somebody else's memory; None where none can be made."""
+        try:
+            made = await to_thread.run_sync(self._make, plan)
+        except Exception as error:
+            # As in `attempt`; here the memory that it was to tell of is there all the same.
+            problem = f"no text of the provider's memory could be made: {type(error).__name__}: {error}"
+            self.parts.session.put(Warned(code="checkpoint.failed", message=problem[:1000]))
+            return None
+        return None if made is None else self.recorded(made, label)
+
+    def recorded(self, made: Made, label: str) -> Checkpoint:
+        """Puts a checkpoint on record, and which earlier ones were stale."""
+        session = self.parts.session
+        for reason in made.stale:
+            session.put(Warned(code="checkpoint.stale", message=reason))
+        session.put(e.CheckpointMade(compaction=label, checkpoint=made.checkpoint))
+        return made.checkpoint
 
     def _make(self, plan: Plan) -> Made | None:
         # Their patterns take longer to compile than a run without a checkpoint should wait.
@@ -241,7 +261,7 @@ class CheckpointRung:
 
 @dataclass(frozen=True, slots=True)
 class RolloverRung:
-    """A plain new window: no summary beyond one that stands, a lead-in, and the old window in `session_history`."""
+    """A plain new window: no summary or memory beyond one that stands, a lead-in, and the old window in `session_history`."""
 
     parts: Parts
     name: str = "rollover"
@@ -259,10 +279,11 @@ class RolloverRung:
         head = state.history.view[: plan.cut.at]
         standing = next((i for i in head if isinstance(i, ContextItem) and i.kind == "summary"), None)
         notebook = None if notes is None else await to_thread.run_sync(snapshot, self.parts.read, notes)
-        checkpoint = None if standing is None else state.checkpoint
+        native = memory_of(head)
+        checkpoint = None if standing is None and native is None else state.checkpoint
         text = _lead_in(state.start.segment, plan, notes, written=notebook is not None)
         lead_in = ContextItem(kind="lead_in", text=text, source="runtime")
-        return Memory(summary=standing, checkpoint=checkpoint, lead_in=lead_in, notebook=notebook)
+        return Memory(summary=standing, native=native, checkpoint=checkpoint, lead_in=lead_in, notebook=notebook)
 
 
 def _lead_in(segment: str, plan: Plan, notes: str | None, *, written: bool) -> str:
