@@ -223,7 +223,8 @@ class Moment:
     the lowest set one, `free` why the cache is lost anyway.
 
     `bound` says that reasoning is bound to the prefix, so that an edit of it costs the reasoning too (facts, providers
-    2.6), `cleared` that the provider clears old results itself: then only the ceiling counts. `factor` turns estimated tokens into tokens of the occupancy. `price` is the model's, where it is known;
+    2.6), `cleared` that the provider clears old results itself: then only the ceiling counts.
+    `factor` turns estimated tokens into tokens of the occupancy. `price` is the model's, where it is known;
     `runs` and `growth` say how many requests to expect; `whole` is that of `Economy`.
     """
 

@@ -345,7 +345,9 @@ class Sender:
             tried.answer, model, tried.attempts, tried.seconds, occupancy, self.budget(model).buffer
         )  # fmt: skip
 
-    async def _until(self, model: Model, make: Callable[[], Request], ask: Callable[[Request], Awaitable[T]]) -> Tried[T]:
+    async def _until(
+        self, model: Model, make: Callable[[], Request], ask: Callable[[Request], Awaitable[T]]
+    ) -> Tried[T]:
         """Asks until there is an answer or no more patience. Raises the last `ModelError`, with its attempts."""
         started = self.clock()
         request = make()

@@ -290,7 +290,9 @@ def native_line(figures: Mapping[str, Any]) -> str:
     """What a provider's own compaction took, and what it is known by."""
     asked = count(int(figures["attempts"]), "request")
     tokens = f"{figures['input_tokens'] or 0:,} in, {figures['output_tokens']:,} out"
-    return f"memory by {figures['model']} ({figures['way']}): {asked}, {tokens}, sha256 {figures['payload_sha256'][:12]}"
+    return (
+        f"memory by {figures['model']} ({figures['way']}): {asked}, {tokens}, sha256 {figures['payload_sha256'][:12]}"
+    )
 
 
 def _named(figures: dict[str, Any]) -> str:

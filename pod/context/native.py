@@ -123,7 +123,11 @@ class NativeRung:
             made = await self._made(plan, label, model)
             self.breaker.worked()
         item = made.item
-        figures = {**provenance(item, estimate_item(item, self.parts.session.family)), "way": made.way, "taken_up": taken_up}
+        figures = {
+            **provenance(item, estimate_item(item, self.parts.session.family)),
+            "way": made.way,
+            "taken_up": taken_up,
+        }
         if focus:
             figures["focus"] = "not used: the provider was not told of it"
         return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)

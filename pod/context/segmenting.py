@@ -74,7 +74,9 @@ class NextSegment:
         opening = self._spilled(opening, limit)
         opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
         # What was cut from the tail, or in it, stood between the memory and the reasoning behind it.
-        return opening if opening.tail == kept else replace(opening, tail=op.without_bound_reasoning(opening.tail, free))
+        return (
+            opening if opening.tail == kept else replace(opening, tail=op.without_bound_reasoning(opening.tail, free))
+        )
 
     def _continued(self, memory: Memory, head: Sequence[Item]) -> bool:
         """Whether the provider's memory stands for all that lies before the tail, and for nothing else."""
@@ -86,7 +88,7 @@ class NextSegment:
         are too (facts, providers 2.6).
         """
         state = self.parts.session.state
-        same = {use: sha256(self.texts[use]) == state.blobs.get(use) for use in ("system", "schemas")}
+        same = {use: sha256(self.texts.get(use, "")) == state.blobs.get(use) for use in ("system", "schemas")}
         unchanged = all(same.values()) and state.schemas == state.start.blobs.get("schemas")
         if memory.native is None or not continued or not unchanged:
             return frozenset()

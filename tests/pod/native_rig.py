@@ -10,10 +10,10 @@ import anyio
 
 from pod import Manifest
 from pod.log import entries as e
-from tests.pod.pod_rig import Agent, Play, Rig, capabilities, compacting, manifest
+from tests.pod.pod_rig import Agent, Play, Rig, caller, capabilities, compacting, manifest
 from worker.items import Item, OpaqueItem
 from worker.memory import maker_of, memory_of, read_by_others
-from worker.models.base import Compacted, Price, Request, Usage
+from worker.models.base import Compacted, ModelSettings, Price, Request, Usage
 from worker.testing.plain_encoder import PlainEncoder, Role
 
 PRICE = Price(1.0, 10.0, 0.1, 1.25, source="test")
@@ -43,7 +43,9 @@ class MemoryEncoder(PlainEncoder):
         return super().encode([self._seen(i) for i in items])
 
 
-def compacted(model: str, number: int, *, readable: str = "", tokens: int = 300, usage: Usage | None = None) -> Compacted:
+def compacted(
+    model: str, number: int, *, readable: str = "", tokens: int = 300, usage: Usage | None = None
+) -> Compacted:
     """A provider's answer."""
     provider, _, label = model.partition(":")
     payload = json.dumps({"type": "compaction", "id": f"cmp_{number}", "encrypted_content": f"sealed {number} " * 20})
@@ -56,11 +58,21 @@ class NativeAgent(Agent):
     """An agent whose provider compacts: by `answer`, else with an item that only it can read. `asked` are the requests."""
 
     def __init__(
-        self, play: Play, *, name: str = "sealed:one", answer: Answer | None = None, window: int = 200_000, **caps: Any
+        self,
+        play: Play,
+        *,
+        name: str = "sealed:one",
+        answer: Answer | None = None,
+        window: int = 200_000,
+        enforce_window: bool = True,
+        **caps: Any,
     ) -> None:
-        known = capabilities(window, native_compaction=("responses.compact",), **{"price": PRICE, **caps})
-        super().__init__(play, name=name, capabilities=known, encoder=MemoryEncoder(name))
+        known = capabilities(window, **{"native_compaction": ("responses.compact",), "price": PRICE, **caps})
+        super().__init__(
+            play, name=name, capabilities=known, encoder=MemoryEncoder(name), enforce_window=enforce_window
+        )
         self.answer = answer
+        self.settings = ModelSettings()
         self.asked: list[Request] = []
 
     async def compact(self, request: Request) -> Compacted:
@@ -93,3 +105,14 @@ def memories(rig: Rig, name: str = "p") -> list[OpaqueItem]:
 def rungs(rig: Rig, name: str = "p") -> list[tuple[str, str]]:
     """The rungs with what became of them."""
     return [(r.rung, r.state) for r in rig.of(e.CompactionRung, name)]
+
+
+def create(model_id: str, settings: ModelSettings) -> NativeAgent:
+    """The provider `sealed` of a manifest: `plain` neither compacts nor clears."""
+    name, play = f"sealed:{model_id}", caller(6)
+    if model_id == "plain":
+        agent = NativeAgent(play, name=name, native_compaction=())
+    else:
+        agent = NativeAgent(play, name=name, tool_clearing=True, history_binding="thinking_prefix")
+    agent.settings = settings
+    return agent

@@ -273,7 +273,10 @@ async def test_another_model_reads_it_in_words_in_the_same_segment_and_that_is_s
         (await pod.run("go on")).raise_for_status()
     assert len(rig.starts()) == 2
     [memory] = memories(rig)
-    assert memory.payload[:40].encode() not in other.requests[0].messages and b"Quotes from the record" in other.requests[0].messages
+    assert (
+        memory.payload[:40].encode() not in other.requests[0].messages
+        and b"Quotes from the record" in other.requests[0].messages
+    )
     [warning] = warned(rig, "context.memory_rebuilt")
     figures = warning.figures
     assert (figures["from"], figures["to"]) == ("sealed:one", "offline:other")
@@ -289,9 +292,7 @@ async def test_a_fallback_reads_it_in_words_and_its_size_is_what_it_reads(rig: R
 
     first = NativeAgent(play, answer=lambda r, n: compacted("sealed:one", n, readable=readable))
     second = Agent(lambda r, n: say("done"), name="offline:second", encoder=MemoryEncoder("offline:second"))
-    small = Agent(
-        lambda r, n: say("never"), name="offline:small", encoder=MemoryEncoder("offline:small"), window=5_500
-    )
+    small = Agent(lambda r, n: say("never"), name="offline:small", encoder=MemoryEncoder("offline:small"), window=5_500)
     async with rig.open(first, native(None), tools=[Counted(1_000).tool]) as pod:
         pod.running.models = (first, small, second)
         pod.running.assemble()
@@ -359,7 +360,9 @@ async def test_b020_bound_reasoning_stays_only_where_it_directly_follows_its_own
     agent = NativeAgent(thinking, history_binding="thinking_prefix")
     ladder = {"behind a checkpoint": ["checkpoint"], "rollover": ["rollover"]}.get(case, ["native"])
     made = manifest(
-        compaction=compacting(None, result_context_max_tokens=2_300 if case == "cut from the tail" else 24_000, **SHORT),
+        compaction=compacting(
+            None, result_context_max_tokens=2_300 if case == "cut from the tail" else 24_000, **SHORT
+        ),
         context={"policy": "compact", "ladder": ladder},
     )
     async with rig.open(agent, made, tools=[Counted(700).tool]) as pod:
