@@ -19,6 +19,7 @@ from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem
 from worker.memory import maker_of
 from worker.models.base import Compacted, CompactsNatively, Model, Usage
+from worker.records import Warned
 from worker.sending import Tried
 from worker.text import sha256
 
@@ -142,8 +143,7 @@ class NativeRung:
         answer, head = tried.answer, self._head(plan)
         readable = answer.item.readable.strip() and answer.item.readable
         if not readable:
-            checkpoint = await self.quotes.quoted(plan, label)
-            readable = checkpoint.text if checkpoint else UNREADABLE.format(model=model.name, count=len(head))
+            readable = await self._quoted(plan, label) or UNREADABLE.format(model=model.name, count=len(head))
         spent = spent_on(answer.usage, model, tried.attempts)
         made = e.NativeMade(
             compaction=label,
@@ -159,6 +159,16 @@ class NativeRung:
         await self.parts.session.sync()
         self.parts.session.folder.files.point("native.made")
         return made
+
+    async def _quoted(self, plan: Plan, label: str) -> str:
+        """The text of a checkpoint of the same items, empty where none can be made: the memory is there all the same."""
+        try:
+            return (await self.quotes.made(plan, label)).checkpoint.text
+        except RungFailed as failure:
+            self.parts.session.put(
+                Warned(code="native.unreadable", message=f"a memory has no text of its own: {failure}")
+            )
+            return ""
 
     async def _asked(self, plan: Plan, label: str, model: Model) -> Tried[Compacted]:
         deadline = self.parts.config.worker.deadline

@@ -14,7 +14,6 @@ from interceptors.permissions import Permissions
 from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
-from pod.context.facts import Checkpoint
 from pod.context.native import NativeRung
 from pod.context.notebook import snapshot
 from pod.context.parts import Parts
@@ -195,15 +194,9 @@ class CheckpointRung:
         return "" if plan.possible else plan.reason
 
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
-        """Makes the checkpoint and puts it on record. Raises `RungFailed`, also where its own code breaks."""
-        try:
-            made = await to_thread.run_sync(self._make, plan)
-        except Exception as error:
-            # Whatever a log or a text holds: the rung below needs neither.
-            raise RungFailed(f"the checkpoint could not be made: {type(error).__name__}: {error}") from error
-        if made is None:
-            raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
-        checkpoint = self.recorded(made, label)
+        """The checkpoint as the summary. Raises `RungFailed`."""
+        made = await self.made(plan, label)
+        checkpoint = made.checkpoint
         source = f"checkpoint, extracted by code from {checkpoint.messages} messages"
         figures = {**checkpoint.provenance(), "taken_up": made.taken_up, "shown": made.shown, "omitted": made.omitted}
         return Memory(
@@ -212,24 +205,20 @@ class CheckpointRung:
             figures=figures,
         )
 
-    async def quoted(self, plan: Plan, label: str) -> Checkpoint | None:
-        """A checkpoint of the range, on record, for the text of somebody else's memory; None where none can be made."""
+    async def made(self, plan: Plan, label: str) -> Made:
+        """Makes the checkpoint and puts it on record. Raises `RungFailed`, also where its own code breaks."""
         try:
             made = await to_thread.run_sync(self._make, plan)
         except Exception as error:
-            # As in `attempt`; here the memory that it was to tell of is there all the same.
-            problem = f"no text of the provider's memory could be made: {type(error).__name__}: {error}"
-            self.parts.session.put(Warned(code="checkpoint.failed", message=problem[:1000]))
-            return None
-        return None if made is None else self.recorded(made, label)
-
-    def recorded(self, made: Made, label: str) -> Checkpoint:
-        """Puts a checkpoint on record, and which earlier ones were stale."""
+            # Whatever a log or a text holds: the rung below needs neither.
+            raise RungFailed(f"the checkpoint could not be made: {type(error).__name__}: {error}") from error
+        if made is None:
+            raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
         session = self.parts.session
         for reason in made.stale:
             session.put(Warned(code="checkpoint.stale", message=reason))
         session.put(e.CheckpointMade(compaction=label, checkpoint=made.checkpoint))
-        return made.checkpoint
+        return made
 
     def _make(self, plan: Plan) -> Made | None:
         # Their patterns take longer to compile than a run without a checkpoint should wait.

@@ -73,10 +73,10 @@ class NextSegment:
         # The user's words give way last: what is spilled stays readable as an artifact.
         opening = self._spilled(opening, limit)
         opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
+        if opening.tail == kept:
+            return opening
         # What was cut from the tail, or in it, stood between the memory and the reasoning behind it.
-        return (
-            opening if opening.tail == kept else replace(opening, tail=op.without_bound_reasoning(opening.tail, free))
-        )
+        return replace(opening, tail=op.without_bound_reasoning(opening.tail, free))
 
     def _continued(self, memory: Memory, head: Sequence[Item]) -> bool:
         """Whether the provider's memory stands for all that lies before the tail, and for nothing else."""

@@ -171,7 +171,7 @@ async def test_a_model_without_a_way_is_passed_over_with_the_reason(rig: Rig) ->
     assert skipped.state == "skipped" and skipped.reason == "the provider of offline:agent has no compaction of its own"
 
 
-async def test_a_memory_that_is_too_large_is_refused_and_not_paid_for_twice(rig: Rig) -> None:
+async def test_b037_a_memory_that_is_too_large_is_refused_and_not_paid_for_twice(rig: Rig) -> None:
     """B037: a new segment that is not small enough is never begun."""
     agent = NativeAgent(caller(6), answer=lambda r, n: compacted("sealed:one", n, tokens=50_000))
     async with rig.open(agent, native(None, ladder=("checkpoint",)), tools=[Counted(1_000).tool]) as pod:
