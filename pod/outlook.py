@@ -23,7 +23,7 @@ from worker.budget import Budget, budget_of
 from worker.estimate import estimate_item, estimate_spec, estimate_text
 from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
-from worker.memory import maker_of, memory_of, reading_tokens
+from worker.memory import maker_of, memory_of, provenance, reading_tokens
 from worker.models.base import Model
 from worker.occupancy import Occupancy
 
@@ -118,8 +118,6 @@ class Outlook:
         memory = memory_of(self.state.history.view)
         if memory is None:
             return None
-        from pod.context.native import provenance
-
         facts = provenance(memory, estimate_item(memory, self.model.capabilities.family))
         return {**facts, "read": maker_of(memory) == self.model.name}
 

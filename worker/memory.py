@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from worker.estimate import estimate_item
 from worker.items import ContextItem, Item, OpaqueItem
 from worker.models.base import Family
+from worker.text import sha256
 
 
 def memory_of(view: Sequence[Item]) -> OpaqueItem | None:
@@ -34,3 +36,14 @@ def reading_tokens(view: Sequence[Item], model: str, family: Family) -> int:
     if memory is None or maker_of(memory) == model:
         return 0
     return estimate_item(read_by_others(memory), family) - estimate_item(memory, family)
+
+
+def provenance(memory: OpaqueItem, tokens: int) -> dict[str, Any]:
+    """What a memory is, for display and for the log's figures: model, tokens, hashes; no content."""
+    return {
+        "model": maker_of(memory),
+        "tokens": tokens,
+        "payload_sha256": sha256(memory.payload),
+        "source_hash": memory.source_hash,
+        "readable_characters": len(memory.readable),
+    }

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pod.cli.output import show, show_json
-from pod.cli.progress import worker_figures
+from pod.cli.progress import memory_line, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import balance, count, figures, one_line, share
 from pod.context.policy import Plan
@@ -116,7 +116,7 @@ def checkpoint_line(facts: Mapping[str, Any]) -> str:
 def native_line(facts: Mapping[str, Any]) -> str:
     """A provider's own memory, in one line."""
     unread = "" if facts["read"] else "; another model made it: its text is sent in its place"
-    return f"{facts['model']}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256'][:12]}{unread}"
+    return f"{memory_line(facts)}{unread}"
 
 
 def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:

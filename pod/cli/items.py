@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from pod.cli.output import show, show_bytes, show_json
-from pod.context.native import provenance
 from pod.errors import LogDamaged, UsageProblem
 from pod.log import entries as e
 from pod.log.files import open_file
@@ -15,6 +14,7 @@ from pod.log.lines import Line
 from pod.reading import ITEM_KINDS, SessionReader, items_of
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, ToolCallItem, ToolResultItem
+from worker.memory import provenance
 
 
 def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:

@@ -286,6 +286,11 @@ def worker_figures(figures: dict[str, Any]) -> str:
     return f" ({count(int(requests), 'request')}, {tokens})"
 
 
+def memory_line(facts: Mapping[str, Any]) -> str:
+    """A provider's own memory, in one line."""
+    return f"{one_line(str(facts['model']), 60)}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256'][:12]}"
+
+
 def native_line(figures: Mapping[str, Any]) -> str:
     """What a provider's own compaction took, and what it is known by."""
     asked = count(int(figures["attempts"]), "request")

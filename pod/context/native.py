@@ -17,7 +17,7 @@ from pod.log import entries as e
 from worker.errors import ModelError
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem
-from worker.memory import maker_of
+from worker.memory import maker_of, provenance
 from worker.models.base import Compacted, CompactsNatively, Model, Usage
 from worker.records import Warned
 from worker.sending import Tried
@@ -31,9 +31,6 @@ UNREADABLE = (
     "session_history has them."
 )
 """What others read of a memory that nothing is known of."""
-
-HASH = 12
-"""Characters of a hash that are shown."""
 
 
 def source_hash(items: Sequence[Item]) -> str:
@@ -54,17 +51,6 @@ def spent_on(usage: Usage, model: Model, attempts: int) -> dict[str, float]:
         "output_tokens": usage.output_tokens, "cost_usd": 0.0 if price is None else price.cost(usage),
         "unpriced": int(price is None),
     }  # fmt: skip
-
-
-def provenance(memory: OpaqueItem, tokens: int) -> dict[str, Any]:
-    """What a memory is, for display and for the log's figures: model, tokens, hashes; no content."""
-    return {
-        "model": maker_of(memory),
-        "tokens": tokens,
-        "payload_sha256": sha256(memory.payload),
-        "source_hash": memory.source_hash,
-        "readable_characters": len(memory.readable),
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,12 @@ async def test_the_context_names_model_tokens_and_hash(looked: Looked) -> None:
     assert not prune["happens"] and prune["reason"] == "[prune] is off"
 
 
+async def test_a_pod_that_is_shown_names_its_memory(looked: Looked) -> None:
+    digest = sha256(looked.memory.payload)
+    assert f"native, sealed:one, 304 tokens, sha256 {digest[:12]}; pod show p --summary" in looked("show", "p")
+    assert json.loads(looked("show", "p", "--json"))["native"]["payload_sha256"] == digest
+
+
 async def test_its_text_is_shown_on_request_and_its_payload_is_not(looked: Looked) -> None:
     for shown in (looked("show", "p", "--item", looked.memory.id[:30]), looked("show", "p", "--summary")):
         assert "Quotes from the record" in shown and "sealed 1" not in shown
