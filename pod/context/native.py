@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -101,19 +101,17 @@ class NativeRung:
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
         """Takes up what is on record, or asks the provider and puts its answer on record, durably.
 
-        Raises `RungFailed`, `PodError` of the store. Cancelled, the connection is closed and nothing is kept.
+        Raises `RungFailed`, `PodError` of the store. Cancelled, the connection is closed and nothing is kept; an answer
+        that had come stays on record.
         """
         model = self.parts.sender.active
-        made = self._on_record(plan, model)
-        taken_up = made is not None
-        if made is None:
-            made = await self._made(plan, label, model)
-            self.breaker.worked()
+        found = self._on_record(plan, model)
+        made = found or await self._asked(plan, label, model)
         item = made.item
         figures = {
             **provenance(item, estimate_item(item, self.parts.session.family)),
             "way": made.way,
-            "taken_up": taken_up,
+            "taken_up": found is not None,
         }
         if focus:
             figures["focus"] = "not used: the provider was not told of it"
@@ -124,8 +122,7 @@ class NativeRung:
         attempt = self.parts.session.state.attempt
         return attempt if attempt is not None and attempt.text_hash == sha256(item.readable) else None
 
-    async def _made(self, plan: Plan, label: str, model: Model) -> e.NativeMade:
-        tried = await self._asked(plan, label, model)
+    async def _recorded(self, plan: Plan, label: str, model: Model, tried: Tried[Compacted]) -> e.NativeMade:
         answer, head = tried.answer, self._head(plan)
         readable = answer.item.readable.strip() and answer.item.readable
         if not readable:
@@ -156,8 +153,8 @@ class NativeRung:
             )
             return ""
 
-    async def _asked(self, plan: Plan, label: str, model: Model) -> Tried[Compacted]:
-        deadline = self.parts.config.worker.deadline
+    async def _asked(self, plan: Plan, label: str, model: Model) -> e.NativeMade:
+        deadline, made = self.parts.config.worker.deadline, None
 
         def beat(elapsed: float) -> None:
             self.parts.progress(label, "compaction.working", {"rung": self.name, "elapsed": elapsed})
@@ -166,10 +163,10 @@ class NativeRung:
             with anyio.move_on_after(deadline):
                 async with beating(beat):
                     tried = await self.parts.sender.compact(model, plan.cut.at)
-                if tried.answer.item.payload.strip():
-                    return tried
-                spent = spent_on(tried.answer.usage, model, tried.attempts)
-                raise self._failed(label, model, f"{model.name} answered without a memory", spent)
+                    self._check(label, model, tried)
+                    # What is paid for goes on record, also where the compaction is cancelled meanwhile.
+                    with anyio.CancelScope(shield=True):
+                        made = await self._recorded(plan, label, model, tried)
         except ModelError as error:
             message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
             raise self._failed(label, model, message, {"requests": error.attempts}) from error
@@ -179,7 +176,19 @@ class NativeRung:
             # A model of somebody else's may raise anything; a rung that breaks is a rung that failed.
             message = f"the compaction of {model.name} broke: {type(error).__name__}: {error}"
             raise self._failed(label, model, message) from error
-        raise self._failed(label, model, f"{model.name} took more than {deadline:g} s ([compaction] deadline)")
+        if made is None:
+            raise self._failed(label, model, f"{model.name} took more than {deadline:g} s ([compaction] deadline)")
+        self.breaker.worked()
+        return made
+
+    def _check(self, label: str, model: Model, tried: Tried[Compacted]) -> None:
+        """Raises `RungFailed` for an answer that is no memory of this model."""
+        item = tried.answer.item
+        empty = not item.payload.strip()
+        if empty or maker_of(item) != model.name:
+            what = "without a memory" if empty else f"with a memory of {maker_of(item)}"
+            spent = spent_on(tried.answer.usage, model, tried.attempts)
+            raise self._failed(label, model, f"{model.name} answered {what}", spent)
 
     def _failed(self, label: str, model: Model, reason: str, spent: Mapping[str, float] | None = None) -> RungFailed:
         self.breaker.failed(label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -153,14 +154,23 @@ async def test_a_request_is_tried_again_by_the_pods_own_patience(rig: Rig) -> No
     assert made.attempts == 2 and "retry" in rig.kinds()
 
 
-@pytest.mark.parametrize("bug", [ValueError("a bug"), compacted("sealed:one", 1).__class__])
-async def test_a_model_that_breaks_is_a_failed_rung(rig: Rig, bug: Any) -> None:
-    empty = compacted("sealed:one", 1)
-    empty = type(empty)(empty.item.model_copy(update={"payload": ""}), empty.usage, empty.way)
-    agent = NativeAgent(caller(14), answer=lambda r, n: bug if isinstance(bug, Exception) else empty)
+EMPTY = replace(compacted("sealed:one", 1), item=compacted("sealed:one", 1).item.model_copy(update={"payload": " "}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (ValueError("a bug"), "broke: ValueError: a bug"),
+        (EMPTY, "answered without a memory"),
+        (compacted("sealed:two", 1), "answered with a memory of sealed:two"),
+    ],
+)
+async def test_a_model_that_breaks_is_a_failed_rung(rig: Rig, answer: Any, reason: str) -> None:
+    agent = NativeAgent(caller(14), answer=lambda r, n: answer)
     async with rig.open(agent, native(ladder=("rollover",)), tools=[Counted(1_000).tool]) as pod:
         assert (await pod.run("go")).status == "finished"
     assert rungs(rig)[:2] == [("native", "tried"), ("native", "failed")]
+    assert reason in next(r.reason for r in rig.of(e.CompactionRung) if r.state == "failed")
     assert {c.rung for c in rig.of(e.CompactionCompleted)} == {"rollover"}
 
 
@@ -195,6 +205,24 @@ async def test_cancelled_in_the_middle_it_leaves_nothing_and_the_next_one_asks_a
         assert len(rig.starts()) == 1 and not rig.of(e.NativeMade)
         assert await pod.compact()
     assert len(rig.of(e.CompactionInterrupted)) == 1 and len(memories(rig)) == 1
+
+
+async def test_an_answer_that_came_as_it_was_cancelled_is_kept_and_taken_up(rig: Rig) -> None:
+    scope = anyio.CancelScope()
+
+    def answer(request: Any, number: int) -> Any:
+        scope.cancel()
+        return compacted("sealed:one", number)
+
+    agent = NativeAgent(caller(6), answer=answer)
+    async with rig.open(agent, native(None), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+        with scope:
+            await pod.compact()
+        assert scope.cancelled_caught and len(rig.starts()) == 1
+        [made] = rig.of(e.NativeMade)
+        assert await pod.compact()
+    assert len(agent.asked) == 1 and memories(rig) == [made.item]
 
 
 async def test_no_request_to_compact_is_above_the_ceiling(rig: Rig) -> None:

@@ -57,6 +57,7 @@ async def test_the_context_names_model_tokens_and_hash(looked: Looked) -> None:
     [line] = [line for line in shown.splitlines() if "native memory" in line and "summary" not in line]
     digest = sha256(looked.memory.payload)
     assert "sealed:one, 304 tokens" in line and digest[:12] in line and "another model" not in line
+    assert "native memory" in looked("compact", "p", "--dry-run")
     facts = json.loads(looked("context", "p", "--json"))
     assert facts["native"] == {
         "model": "sealed:one", "tokens": 304, "payload_sha256": digest, "source_hash": looked.memory.source_hash,
