@@ -55,7 +55,7 @@ class Breaker:
         breaker = self.parts.session.state.breaker
         if breaker.open_until is None or self.parts.wall() >= breaker.open_until:
             return ""
-        return f"the compact worker failed {breaker.failures} times in a row; it rests until {breaker.open_until:.0f}"
+        return f"the rungs that ask a model failed {breaker.failures} times in a row; they rest until {breaker.open_until:.0f}"
 
     def failed(self, label: str) -> None:
         """Counts a compaction whose worker failed: once, however many of its rungs did (case B009)."""

@@ -508,3 +508,32 @@ def test_a_memory_reads_as_a_summary_of_the_same_id() -> None:
     assert (read.id, read.type) == (memory.id, "context") and getattr(read, "text", "") == "so it was"
     assert isinstance(read_by_others(UserItem(text="hi")), UserItem) and Usage().input_tokens is None
     assert capabilities().native_compaction == ()
+
+
+async def test_it_may_stand_anywhere_in_a_ladder_and_serves_between_runs(rig: Rig) -> None:
+    """The summariser is broken, so the provider makes the memory."""
+    broken = Agent(lambda r, n: fail(ProviderDown("boom", status=500)), name="offline:broken")
+    agent = NativeAgent(caller(6))
+    made = manifest(
+        context={"policy": "compact", "ladder": ["compact", "native", "rollover"]},
+        compaction=compacting(None, threshold=5_000),
+    )
+    async with rig.open(agent, made, tools=[Counted(1_000).tool], compact_model=broken) as pod:
+        await pod.run("go")
+        await pod.run("and on")
+    assert [(c.rung, c.trigger) for c in rig.of(e.CompactionCompleted)] == [("native", "threshold")]
+    assert rungs(rig)[:3] == [("compact", "tried"), ("compact", "failed"), ("native", "tried")]
+
+
+async def test_a_fallback_that_stands_in_for_a_resting_model_is_the_one_that_is_asked(rig: Rig) -> None:
+    """A memory belongs to the model that is asked next; while the first one rests that is another."""
+    first = NativeAgent(lambda r, n: fail(ProviderDown("gone", status=500)))
+    second = NativeAgent(caller(8), name="sealed:two")
+    async with rig.open(first, native(None), tools=[Counted(1_000).tool]) as pod:
+        pod.running.models = (first, second)
+        pod.running.assemble()
+        await pod.run("go")
+        assert await pod.compact()
+        await pod.run("more")
+    assert not first.asked and [m.model for m in memories(rig)] == ["two"]
+    assert second.requests[-1].items[0] == memories(rig)[0] and not warned(rig, "context.memory_rebuilt")
