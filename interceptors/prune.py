@@ -223,7 +223,8 @@ class Moment:
     the lowest set one, `free` why the cache is lost anyway.
 
     `bound` says that reasoning is bound to the prefix, so that an edit of it costs the reasoning too (facts, providers
-    2.6). `factor` turns estimated tokens into tokens of the occupancy. `price` is the model's, where it is known;
+    2.6), `cleared` that the provider clears old results itself: then only the ceiling counts.
+    `factor` turns estimated tokens into tokens of the occupancy. `price` is the model's, where it is known;
     `runs` and `growth` say how many requests to expect; `whole` is that of `Economy`.
     """
 
@@ -233,6 +234,7 @@ class Moment:
     trigger: int | None = None
     free: Reason | None = None
     bound: bool = False
+    cleared: bool = False
     factor: float = 1.0
     price: Price | None = None
     runs: Runs = field(default_factory=Runs)
@@ -277,7 +279,7 @@ def demand(moment: Moment, settings: PruneSettings) -> Demand | None:
     the floor is enough at any moment, as long as the prune pays.
     """
     over_ceiling = moment.occupancy + moment.margin > moment.available
-    if moment.bound and moment.free is None and not over_ceiling:
+    if (moment.cleared or (moment.bound and moment.free is None)) and not over_ceiling:
         return None
     trigger = None if moment.trigger is None else min(moment.trigger, moment.available)
     economy = moment.economy if settings.min_savings == "auto" else None
@@ -331,13 +333,14 @@ class Prune(Interceptor):
 
     `trigger` gives the lowest set trigger in tokens for a budget. `last_reply` gives when the last reply came (UTC
     seconds, 0 or None where none is known), so that a cold cache is seen after a restart too. `runs` gives the ended runs
-    of the session and their requests.
+    of the session and their requests. `cleared` names the models whose provider clears old results itself.
     """
 
     settings: PruneSettings = field(default_factory=PruneSettings)
     trigger: Callable[[Budget], int | None] | None = None
     last_reply: Callable[[], float | None] | None = None
     runs: Callable[[], tuple[int, int]] | None = None
+    cleared: frozenset[str] = frozenset()
     _cache: _Cache = field(default_factory=_Cache, init=False, repr=False)
     _stubs: StubCache = field(default_factory=dict[tuple[str, Family], Stub], init=False, repr=False)
     _history: History | None = field(default=None, init=False, repr=False)
@@ -399,6 +402,7 @@ class Prune(Interceptor):
             trigger=self.trigger(ctx.budget) if self.trigger else None,
             free=self._free(ctx),
             bound=ctx.capabilities.history_binding != "none",
+            cleared=ctx.model in self.cleared,
             factor=min(ctx.history.calibration.factor(ctx.model), 1.0),
             price=ctx.capabilities.price,
             runs=Runs(ended, requests, ctx.history.counters.requests),

@@ -17,7 +17,9 @@ from pod.log.lines import Line, now
 from worker import records as w
 from worker.history import ON_REPORTS
 from worker.items import AssistantItem, ToolCallItem
+from worker.memory import maker_of
 from worker.records import Record
+from worker.text import sha256
 
 SCHEMA = 1
 """Version of the events' schema, told in `init`."""
@@ -245,6 +247,24 @@ class CompactionRung(_Event):
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class CompactionNative(_Event):
+    """A provider compacted the history itself, and was paid. `tokens` are what its item takes by its own word (0: not said)."""
+
+    type: Literal["compaction.native"] = "compaction.native"
+    compaction: str
+    model: str
+    way: str
+    tokens: int
+    payload_sha256: str
+    source_hash: str
+    attempts: int
+    input_tokens: int | None = None
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float | None = None
+    seconds: float = 0.0
+
+
 class CompactionProgress(_Event):
     """The compact worker at work. Not told again."""
 
@@ -385,7 +405,7 @@ class Result(_Event):
 Event: TypeAlias = Annotated[
     Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
     | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
-    | CompactionRung | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
+    | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
     | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
@@ -468,6 +488,20 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     ),
     e.CompactionRung: lambda r: CompactionRung(
         compaction=r.compaction, rung=r.rung, state=r.state, reason=r.reason, figures=r.figures
+    ),
+    e.NativeMade: lambda r: CompactionNative(
+        compaction=r.compaction,
+        model=maker_of(r.item),
+        way=r.way,
+        tokens=r.item.tokens,
+        payload_sha256=sha256(r.item.payload),
+        source_hash=r.item.source_hash,
+        attempts=r.attempts,
+        input_tokens=r.usage.input_tokens,
+        cached_tokens=r.usage.cached_tokens,
+        output_tokens=r.usage.output_tokens,
+        cost_usd=r.cost_usd,
+        seconds=r.seconds,
     ),
     e.CompactionCompleted: lambda r: CompactionCompleted(
         compaction=r.compaction, rung=r.rung, trigger=r.trigger, before=r.before, after=r.after, notes=r.notes

@@ -7,11 +7,13 @@ from typing import Any, Literal, TypeAlias
 
 from interceptors.prune import Moment, PrunePlan, PruneSettings, Reason, demand, plan_prune
 from pod import setup
+from pod.clearing import clears
 from pod.context.policy import Plan
 from pod.manifest.context import ACTING
 from pod.outlook import Outlook
 from worker.history import History
 from worker.items import ContextItem
+from worker.memory import read_by_others
 from worker.occupancy import Occupancy
 
 Rule: TypeAlias = Literal["prune", "compaction", "ceiling"]
@@ -86,7 +88,7 @@ def policy_origin(view: Outlook) -> str:
 def provenance(view: Outlook) -> Provenance | None:
     """Where the active segment's summary comes from, None where it began without one."""
     state, history = view.state, view.state.history
-    for item in state.start.items:
+    for item in map(read_by_others, state.start.items):
         if isinstance(item, ContextItem) and item.kind == "summary":
             at = history.index.get(item.id)
             made = state.accepted
@@ -113,6 +115,8 @@ def _prune(view: Outlook, now: float) -> Next:
         return Next("prune", False, None, "[prune] is off")
     history, moment = view.state.history, _moment(view, now)
     wanted = demand(moment, settings)
+    if wanted is None and moment.cleared:
+        return Next("prune", False, None, "the provider clears old results itself ([context] tool_clearing)")
     if wanted is None:
         return Next("prune", False, None, "the model's reasoning is bound to what it has read: only at a free moment")
     plan = _planned(view, history, settings, wanted.exceed, bound=moment.bound)
@@ -147,6 +151,7 @@ def _moment(view: Outlook, now: float) -> Moment:
         trigger=min(triggers) if triggers and acts else None,
         free=_free(view, now),
         bound=view.model.capabilities.history_binding != "none",
+        cleared=clears(view.manifest, view.model.capabilities),
         factor=_factor(view),
     )
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
+from pod.clearing import clears
 from pod.context.policy import Limits, Plan, make_plan, mandatory_of
 from pod.log.folder import PodFolder
 from pod.manifest import Manifest, trigger_tokens
@@ -19,9 +20,10 @@ from pod.state import PodState
 from pod.stored import stored_manifest
 from worker.accuracy import Accuracy, Errors
 from worker.budget import Budget, budget_of
-from worker.estimate import estimate_spec, estimate_text
+from worker.estimate import estimate_item, estimate_spec, estimate_text
 from worker.history import pending_tokens
 from worker.items import ContextItem, ToolResultItem
+from worker.memory import maker_of, memory_of, provenance, reading_tokens
 from worker.models.base import Model
 from worker.occupancy import Occupancy
 
@@ -110,6 +112,15 @@ class Outlook:
 
         return {**found.provenance(), "stale": standing_fault(found, self.state.start.items) or None}
 
+    @property
+    def native(self) -> dict[str, Any] | None:
+        """What the provider's memory at the start of the segment is; `read` says that the model reads it as it is."""
+        memory = memory_of(self.state.history.view)
+        if memory is None:
+            return None
+        facts = provenance(memory, estimate_item(memory, self.model.capabilities.family))
+        return {**facts, "read": maker_of(memory) == self.model.name}
+
     def as_dict(self) -> dict[str, Any]:
         """All figures, for JSON. What was saved is that of the session, None where a price is not known; `last_prune` is
         the newest one of this segment whose effect was measured.
@@ -141,6 +152,8 @@ class Outlook:
             "made_by": state.made_by or None,
             "summary": state.summary is not None,
             "checkpoint": self.checkpoint,
+            "native": self.native,
+            "tool_clearing": clears(self.manifest, self.model.capabilities),
             "accepted": accepted.after if accepted else None,
             "reported_first": state.first_reported or None,
             "estimate_last": state.last_estimate or None,
@@ -184,5 +197,8 @@ def outlook(folder: PodFolder) -> Outlook:
         learned=history.windows.get(model.name),
     )  # fmt: skip
     occupancy = history.occupancy(model.name, raw, pending_tokens(history, list(history.queue.values())))
+    if occupancy.provenance == "heuristic":
+        more = reading_tokens(history.view, model.name, family) * history.calibration.whole(model.name)
+        occupancy = occupancy.model_copy(update={"tokens": max(occupancy.tokens + int(more), 0)})
     table = budget_table(history, overhead_of(system, specs, family), budget)
     return Outlook(manifest, state, model, budget, occupancy, tuple(table), raw)

@@ -251,7 +251,7 @@ class _Spent:
 
 
 def _spent(totals: dict[str, Any], lines: list[Line]) -> _Spent:
-    """What the session had spent where the segment began, and what these entries add: replies and compact workers."""
+    """What the session had spent where the segment began, and what these entries add: replies and compactions."""
     found = _Spent(int(totals.get("requests", 0)), None if totals.get("unpriced") else float(totals.get("cost_usd", 0)))
     for line in lines:
         if line.kind == "reply":
@@ -261,6 +261,10 @@ def _spent(totals: dict[str, Any], lines: list[Line]) -> _Spent:
             figures = cast("dict[str, Any]", _body(line).get("figures") or {})
             found.requests += int(figures.get("requests") or 0)
             cost = None if figures.get("unpriced") else figures.get("cost_usd") or 0.0
+        elif line.kind == "native_made":
+            body = _body(line)
+            found.requests += int(body.get("attempts") or 0)
+            cost = body.get("cost_usd")
         else:
             continue
         found.cost_usd = None if cost is None or found.cost_usd is None else found.cost_usd + float(cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
@@ -171,8 +171,8 @@ class Pod:
             raise UsageProblem(
                 f"the working folder {self.cwd} {'is not a folder' if self.cwd.exists() else 'does not exist'}"
             )
-        models = _given(o.model, m)
         tools = setup.tools_of(m, o.tools)
+        models = _given(o.model, m, tools)
         users = setup.user_interceptors(m, o.interceptors)
         output = OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None
         compact_models = _compact_models(o.compact_model, m, models)
@@ -363,11 +363,12 @@ def _whole(given: object, what: str) -> Path | None:
         return Path(_path(given, f"{what} is a path")).absolute()
 
 
-def _given(given: Model | str | None, manifest: Manifest) -> tuple[Model, ...]:
+def _given(given: Model | str | None, manifest: Manifest, tools: Mapping[str, Tool]) -> tuple[Model, ...]:
     if given is None:
-        return setup.models_of(manifest.model)
+        return setup.pod_models(manifest, tools)
     if isinstance(given, str):
-        return setup.models_of(manifest.model.model_copy(update={"name": given, "fallback": ()}))
+        named = manifest.model.model_copy(update={"name": given, "fallback": ()})
+        return setup.pod_models(manifest.model_copy(update={"model": named}), tools)
     return (given,)
 
 

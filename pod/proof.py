@@ -112,6 +112,34 @@ def check_prices(manifest: Manifest) -> None:
         raise UnknownPrice(limit, list(unknown))
 
 
+class NoNativeCompaction(UsageProblem):
+    """The policy `native` is set, and the provider of no model that may be asked compacts by itself; nothing was spent."""
+
+    def __init__(self, models: Sequence[str]) -> None:
+        self.models = tuple(models)
+        which = f"the provider of {models[0]} does" if len(models) == 1 else f"the providers of {', '.join(models)} do"
+        super().__init__(
+            f'[context] policy = "native" can\'t work: {which} not compact by itself; nothing was sent.\n'
+            "  Take a model whose provider does (`pod models` shows them), or another policy (compact, checkpoint, rollover);\n"
+            '  where it may come to one later, keep policy = "compact" and name native in [context] ladder.'
+        )
+
+
+def check_native(manifest: Manifest) -> None:
+    """Under the policy `native` the model or one of its fallbacks must have its provider's own compaction.
+
+    Opens no connection and reads no key. Raises `NoNativeCompaction`, `ConfigError`, `UsageProblem`.
+    """
+    from pod import setup
+    from pod.context.native import compacts
+
+    if manifest.policy != "native":
+        return
+    models = setup.models_of(manifest.model)
+    if not any(compacts(model) for model in models):
+        raise NoNativeCompaction([model.name for model in models])
+
+
 class MissingKey(PodError):
     """The API key of a model that is asked is not set; nothing was spent, and no pod was made."""
 

@@ -28,6 +28,7 @@ from pod.log.segment import CHUNK, Damage, open_log, scan
 from worker import records as w
 from worker.history import LOST, LOST_BEFORE, stand_in
 from worker.items import Item
+from worker.memory import read_by_others
 from worker.records import Record
 
 TAIL = 65_536
@@ -51,7 +52,7 @@ def items_of(record: Record) -> tuple[Item, ...]:
     match record:
         case e.SegmentStarted():
             return (*record.items, *record.pending_inputs)
-        case w.Input() | w.ToolResult():
+        case w.Input() | w.ToolResult() | e.NativeMade():
             return (record.item,)
         case w.ReplyRecord() | w.ContextAdded():
             return tuple(record.items)
@@ -69,7 +70,8 @@ def named_artifacts(body: bytes) -> set[str]:
 
 
 class SegmentItems:
-    """The first items of a segment's view, as its log holds them: whole, whatever was pruned since.
+    """The first items of a segment's view, as its log holds them: whole, whatever was pruned since, a provider's memory
+    by its text.
 
     `ids` are the view's, in its order. The log is read once, when an item is first asked for, and only the place of
     each item is kept.
@@ -106,7 +108,7 @@ class SegmentItems:
                     record = e.record_of(line, self.path)
                     at, held = offset, _by_id(() if record is None else items_of(record))
                 item = held[_needed(label)]
-                found.append(item if item.id == label else stand_in(label, item))
+                found.append(read_by_others(item) if item.id == label else stand_in(label, item))
         return found
 
     def _index(self) -> dict[str, tuple[int, int]]:

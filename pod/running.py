@@ -137,7 +137,7 @@ class Running:
         parts = Parts(
             session=session,
             sender=sender,
-            config=setup.compaction_config(m),
+            config=setup.compaction_config(m, self.models),
             models=self.compact_models,
             tools=self.tools,
             scope=self.services.scope,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from compact_worker import CompactSettings as WorkerSettings
 from compact_worker import declared_write_summary
@@ -24,6 +24,7 @@ from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
 from interceptors.window import WindowWarning
+from pod.clearing import clearing_of, clears
 from pod.context.notebook import NOTES, warning
 from pod.context.parts import CompactionConfig
 from pod.errors import UsageProblem
@@ -38,7 +39,7 @@ from worker.budget import Budget
 from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
 from worker.interceptor import Interceptor
-from worker.models.base import Model, ModelSettings
+from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing
 from worker.models.registry import create_model
 from worker.tools import Tool, tool
 
@@ -73,19 +74,34 @@ def model_settings(section: ModelSection) -> ModelSettings:
     )
 
 
-def models_of(section: ModelSection) -> tuple[Model, ...]:
+Clearing: TypeAlias = Callable[[Capabilities], ToolClearing | None]
+"""How the provider of a model with these capabilities clears old tool results itself, or that it does not."""
+
+
+def models_of(section: ModelSection, clearing: Clearing = lambda _: None) -> tuple[Model, ...]:
     """The model and its fallbacks. A fallback has its own window and output limit; one of another provider takes neither
     base URL nor key of the first."""
     if section.name is None:
         raise UsageProblem("the manifest names no model: set [model] name, or give --model provider:model")
     settings = model_settings(section)
     provider = section.name.partition(":")[0]
-    made: list[Model] = [create_model(section.name, settings)]
+    made: list[Model] = [_made(section.name, settings, clearing)]
     own = replace(settings, context_window=0, max_output_tokens=0)
     for name in section.fallback:
         same = name.partition(":")[0] == provider
-        made.append(create_model(name, own if same else replace(own, base_url=None, api_key_env=None)))
+        made.append(_made(name, own if same else replace(own, base_url=None, api_key_env=None), clearing))
     return tuple(made)
+
+
+def _made(name: str, settings: ModelSettings, clearing: Clearing) -> Model:
+    model = create_model(name, settings)
+    wanted = clearing(model.capabilities)
+    return model if wanted is None else create_model(name, replace(settings, tool_clearing=wanted))
+
+
+def pod_models(manifest: Manifest, tools: Mapping[str, Tool]) -> tuple[Model, ...]:
+    """The models that the pod's own worker asks."""
+    return models_of(manifest.model, lambda known: clearing_of(manifest, known, tools.values()))
 
 
 def tools_of(manifest: Manifest, extra: Sequence[Tool | Callable[..., Any]] = ()) -> dict[str, Tool]:
@@ -156,7 +172,12 @@ def trigger_value(trigger: int | str, available: int) -> int:
     return min(trigger_tokens(trigger, available), available)
 
 
-def compaction_config(manifest: Manifest) -> CompactionConfig:
+def cleared_of(manifest: Manifest, models: Sequence[Model]) -> frozenset[str]:
+    """The models whose provider clears old tool results itself, by name."""
+    return frozenset(model.name for model in models if clears(manifest, model.capabilities))
+
+
+def compaction_config(manifest: Manifest, models: Sequence[Model] = ()) -> CompactionConfig:
     """`[compaction]` and `[context] ladder`, with the defaults where the table is absent (by hand and overflow only)."""
     from pod.manifest import fit
     from pod.manifest.context import CompactionSection
@@ -175,6 +196,7 @@ def compaction_config(manifest: Manifest) -> CompactionConfig:
         triggers=trigger_list(manifest),
         history_access=history_allowed(manifest),
         notes=notes_of(manifest) if "rollover" in manifest.ladder else None,
+        cleared=cleared_of(manifest, models),
     )
 
 
@@ -247,6 +269,7 @@ def chain(
             trigger=lowest,
             last_reply=lambda: state.last_reply_at,
             runs=lambda: (state.runs, state.run_requests),
+            cleared=cleared_of(m, models),
         ),
         trigger=CompactTrigger(
             CompactSettings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,7 @@ from pod.savings import Cause, Savings
 from worker import records as w
 from worker.history import History
 from worker.items import AssistantItem, ContextItem, Item, OpaqueItem, ReasoningItem, ToolCallItem, UserItem
+from worker.memory import maker_of, read_by_others
 from worker.models.base import Family
 from worker.records import Record
 
@@ -44,7 +45,7 @@ class PodState:
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
     means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
     `window_asked` one that the agent asked for. `checkpoint` is the one that the segment began with, `attempt` the last one
-    that was made of it.
+    that was made of it, `native` the last memory that a provider made of it.
     """
 
     start: e.SegmentStarted
@@ -72,6 +73,7 @@ class PodState:
     window_asked: bool = False
     checkpoint: Checkpoint | None = None
     attempt: Checkpoint | None = None
+    native: e.NativeMade | None = None
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
@@ -188,8 +190,8 @@ class PodState:
 
     @property
     def summary(self) -> str | None:
-        """The summary that this segment began with."""
-        for item in self.start.items:
+        """The summary that this segment began with, or what others read of the memory that it began with."""
+        for item in map(read_by_others, self.start.items):
             if isinstance(item, ContextItem) and item.kind == "summary":
                 return item.text
         return None
@@ -280,6 +282,9 @@ class PodState:
                 self._rung(record)
             case e.CheckpointMade():
                 self.attempt = record.checkpoint
+            case e.NativeMade():
+                self.native = record
+                self._compacted(maker_of(record.item), record.spent)
             case e.CompactionFailed():
                 self.compaction, self.ordered, self.window_asked = None, None, False
                 if not record.mandatory:
@@ -369,15 +374,18 @@ class PodState:
     def _rung(self, record: e.CompactionRung) -> None:
         figures = record.figures
         if record.state in {"done", "failed"} and figures.get("requests"):
-            spent = {k: float(figures.get(k, 0) or 0) for k in _SPENT}
-            self._spend("compaction", str(figures.get("model", "")), **spent)
-            self.history.count(
-                worker_requests=int(spent["requests"]),
-                worker_tokens=int(spent["prompt_tokens"] + spent["output_tokens"]),
-                worker_cost_usd=spent["cost_usd"],
-                worker_unpriced=int(spent["unpriced"]),
-            )
-            self._saved("compaction", -spent["cost_usd"])
+            self._compacted(str(figures.get("model", "")), {k: float(figures.get(k, 0) or 0) for k in _SPENT})
+
+    def _compacted(self, model: str, spent: Mapping[str, float]) -> None:
+        """What a model was paid for a compaction."""
+        self._spend("compaction", model, **spent)
+        self.history.count(
+            worker_requests=int(spent["requests"]),
+            worker_tokens=int(spent["prompt_tokens"] + spent["output_tokens"]),
+            worker_cost_usd=spent["cost_usd"],
+            worker_unpriced=int(spent["unpriced"]),
+        )
+        self._saved("compaction", -spent["cost_usd"])
 
     def _spend(self, purpose: str, model: str, **figures: float) -> None:
         total = {
@@ -440,6 +448,8 @@ def first_unanswered(items: Sequence[Item]) -> int:
         item = items[at - 1]
         if isinstance(item, UserItem):
             place = at
+        elif isinstance(item, OpaqueItem) and item.is_memory:
+            continue
         elif isinstance(item, AssistantItem | ToolCallItem | ReasoningItem | OpaqueItem):
             break
     return place

@@ -260,6 +260,10 @@ class Timeline:
             case "compaction.rung":
                 self._worker(event.figures, event.state)
                 return {"rung": event.rung, "state": event.state, "reason": event.reason, "figures": event.figures}
+            case "compaction.native":
+                self.cost += event.cost_usd or 0
+                self.unpriced += event.cost_usd is None
+                return event.model_dump(exclude={"seq", "at", "type", "compaction"})
             case "compaction.completed":
                 self.now.began_by = event.rung
                 return {

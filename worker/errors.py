@@ -34,12 +34,13 @@ class ModelError(WorkerError):
 
     `status` is the HTTP status (None without an answer), `code` the provider's own code, `request_id` the provider's id
     of the request, `model` the model that was asked. `gave_up` says, after retries, how many tries and seconds there
-    were and what the bounds are.
+    were and what the bounds are; `attempts` counts them, 0 where that is not known.
     """
 
     kind = "model_error"
     retryable = False
     gave_up = ""
+    attempts = 0
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class History:
     `view` holds the items of the next request, `tokens` the estimate of each (without factor or calibration), `family`
     the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow.
     `unanswered` is the place, counted from 1, of the first admitted input without a reply (0 for none), `newest_batch`
-    where the newest reply begins.
+    where the newest reply begins. `rebuilt` names the models of which it was warned that they read a memory in words.
     """
 
     family: Family = "unknown"
@@ -113,6 +113,7 @@ class History:
     windows: dict[str, LearnedWindow] = field(default_factory=dict[str, LearnedWindow])
     newest_batch: int = 0
     unanswered: int = 0
+    rebuilt: set[str] = field(default_factory=set[str])
 
     def extend(self, items: Iterable[Item]) -> None:
         """Puts items at the end of the view (starting items of a segment, and what `apply` adds)."""
@@ -244,7 +245,7 @@ class History:
             echoed = max(usage.output_tokens - usage.reasoning_tokens, 0) + reasoning if shown else 0
             self.baseline = Baseline(
                 model=record.model, reported=usage.input_tokens, echoed=echoed, covers=covers, newer=len(self.view),
-                estimated=record.estimate,
+                estimated=record.estimate, cleared=_cleared(record),
             )  # fmt: skip
         self.open.update({i.call_id: OpenCall(i) for i in record.items if isinstance(i, ToolCallItem)})
         self._count_reply(usage, record)
@@ -252,7 +253,7 @@ class History:
     def _judge(self, record: r.ReplyRecord) -> None:
         """What the report teaches of the estimator: the growth since the last one, and how good the estimate was."""
         base, reported = self.baseline, record.usage.input_tokens
-        if not reported:
+        if not reported or _cleared(record):
             return
         grown = 0
         if base is not None and base.model == record.model and not base.removed and base.source == "usage":
@@ -281,6 +282,8 @@ class History:
     def _warned(self, record: r.Warned) -> None:
         if record.code == ESTIMATE_BARRED:
             self.calibration = self.calibration.told(str(record.figures.get("model", "")))
+        elif record.code == MEMORY_REBUILT:
+            self.rebuilt.add(str(record.figures.get("to", "")))
 
     def _count_reply(self, usage: Usage, record: r.ReplyRecord) -> None:
         self.count(
@@ -362,7 +365,7 @@ class History:
             )  # fmt: skip
         tokens = max(parts.known + int(parts.raw * k), 0)
         if self.opaque:
-            tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)))
+            tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)) - base.cleared)
         provenance: Provenance = "usage-adjusted" if base.removed and base.source != "tokenizer" else base.source
         return Occupancy(
             tokens=tokens, provenance=provenance, overhead=int(overhead * k), pending=pending,
@@ -393,6 +396,14 @@ class History:
             "open_calls": len(self.unresolved),
         }
 
+
+def _cleared(record: r.ReplyRecord) -> int:
+    """Tokens of old results that the provider left out: its report has them not, so it says nothing of the estimator."""
+    return sum(int(change.get("cleared_input_tokens") or 0) for change in record.transformations)
+
+
+MEMORY_REBUILT = "context.memory_rebuilt"
+"""The code of the warning that a provider's memory is read in words, by a model that did not make it."""
 
 LOST = "lost-"
 """What the id of a result begins with that stands for one lost from a damaged log; the id of its call follows."""

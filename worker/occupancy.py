@@ -24,7 +24,8 @@ class Baseline:
     """What was last told of a request: `reported` input tokens for the first `covers` items of the view, then `echoed`
     output. `source` is who told it: the provider's report, its count, or a tokenizer.
 
-    Items from `newer` on are estimated. `removed` is the estimate of what edits took out since (below 0: put in).
+    Items from `newer` on are estimated. `removed` is the estimate of what edits took out since (below 0: put in), `cleared`
+    what the provider itself left out of what it was sent.
     """
 
     model: str
@@ -35,6 +36,7 @@ class Baseline:
     removed: int = 0
     estimated: int = 0
     source: Provenance = "usage"
+    cleared: int = 0
 
 
 class Occupancy(BaseModel):

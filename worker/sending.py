@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import anyio
 
@@ -13,9 +13,11 @@ from worker.budget import DEFAULT_BUFFER, Budget, budget_of
 from worker.counting import count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import estimate_item, estimate_spec, estimate_text
-from worker.history import SHRUNK, History, Parts, pending_tokens
+from worker.history import MEMORY_REBUILT, SHRUNK, History, Parts, pending_tokens
+from worker.items import Item
 from worker.ledger import Ledger
-from worker.models.base import Emit, Model, Reply, Request, ToolSpec
+from worker.memory import maker_of, memory_of, read_by_others, reading_tokens
+from worker.models.base import Compacted, CompactsNatively, Emit, Model, Reply, Request, ToolSpec
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
 from worker.records import ModelSwitched, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
@@ -79,6 +81,18 @@ class Follower:
             self.wire.extend(history.view[self.seen :])
         self.seen = len(history.view)
         return self.wire.pieces()
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Generic[T]):
+    """What a model answered, after how many attempts and seconds."""
+
+    answer: T
+    attempts: int
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -156,7 +170,33 @@ class Sender:
         if self._foreign(model):
             return self._in_full(model)
         pending = pending_tokens(history, list(history.queue.values())) if history.queue else 0
-        return history.occupancy(model.name, self.overhead(model), pending)
+        occupancy = history.occupancy(model.name, self.overhead(model), pending)
+        if more := self._read_more(model):
+            tokens = occupancy.tokens + int(more * history.calibration.whole(model.name))
+            return occupancy.model_copy(update={"tokens": max(tokens, 0)})
+        return occupancy
+
+    def occupancy_of_head(self, model: Model, upto: int, *, in_full: bool = False) -> Occupancy:
+        """The occupancy of a request with the first `upto` items of the view alone: at most that of the whole view.
+
+        `in_full`: what was reported of the view says nothing of it, since the provider left parts of it out.
+        """
+        history, family = self.history, model.capabilities.family
+        same = family == history.family
+        tokens = history.tokens[:upto] if same else [estimate_item(i, family) for i in history.view[:upto]]
+        factor, overhead = history.calibration.whole(model.name), self.overhead(model)
+        raw = overhead + sum(tokens) + self._replaced(model)
+        head = Occupancy(tokens=int(raw * factor), provenance="heuristic", overhead=int(overhead * factor))
+        return head if in_full else min(head, self.occupancy(model), key=lambda each: each.upper)
+
+    def _read_more(self, model: Model) -> int:
+        """Raw tokens that the history's number lacks for this model, since it reads a memory in words; below 0: has too many."""
+        base = self.history.baseline
+        return 0 if base is not None and base.model == model.name else self._replaced(model)
+
+    def _replaced(self, model: Model) -> int:
+        """Raw tokens of a memory in words less those of the memory, for a model that did not make it."""
+        return reading_tokens(self.history.view, model.name, model.capabilities.family)
 
     def _in_full(self, model: Model) -> Occupancy:
         """The occupancy by the estimator of a model whose family is not the history's: a fallback may count twice as
@@ -179,9 +219,11 @@ class Sender:
     def parts(self, model: Model) -> Parts:
         """What is known of the next request without what is queued, and the raw estimate of the rest."""
         if not self._foreign(model):
-            return self.history.parts(model.name, self.overhead(model))
+            parts = self.history.parts(model.name, self.overhead(model))
+            return Parts(parts.known, parts.raw + self._read_more(model))
         family = model.capabilities.family
-        return Parts(0, self.overhead(model) + sum(estimate_item(item, family) for item in self.history.view))
+        raw = sum(estimate_item(item, family) for item in self.history.view)
+        return Parts(0, self.overhead(model) + raw + self._replaced(model))
 
     async def measure(self) -> None:
         """Counts the view where a count could turn a decision: near a threshold, once for each view, never fatal (after
@@ -229,9 +271,9 @@ class Sender:
         available = self.budget(model).available
         return available if self.ceiling is None else min(available, self.ceiling)
 
-    def fits(self, model: Model) -> bool:
-        """Whether the next request may be sent to this model."""
-        occupancy = self.occupancy(model)
+    def fits(self, model: Model, occupancy: Occupancy | None = None) -> bool:
+        """Whether the next request, or another one of this occupancy, may be sent to this model."""
+        occupancy = occupancy or self.occupancy(model)
         return occupancy.fits(self.budget(model).available) and occupancy.tokens <= self.limit(model)
 
     async def send(self, emit: Emit) -> Answered:
@@ -255,6 +297,7 @@ class Sender:
             told = isinstance(last, OverBudget) and order[0] is not self.model
             if last is not None and not told:
                 self._switch(self.model, model, f"{last.kind}: {last.message}", skipped=False)
+            self._rebuilt(model)
             try:
                 return await self._try(model, emit)
             except ContextOverflow as e:
@@ -268,23 +311,53 @@ class Sender:
         assert last is not None
         raise last
 
+    @property
+    def active(self) -> Model:
+        """The model that is asked next: the first one that does not rest."""
+        return self._order()[0]
+
     def _order(self) -> list[Model]:
         """The models in the order in which they are asked: one that has just failed for good comes last for a while."""
         now = self.clock()
         return sorted(self.models, key=lambda model: self.resting.get(model.name, 0.0) > now)
 
+    async def compact(self, model: Model, upto: int) -> Tried[Compacted]:
+        """Has the provider of a model compact the first `upto` items of the view. No fallback is asked: the answer is
+        bound to its model.
+
+        Raises the last `ModelError`, with its attempts; what a refusal says of the window is not learned. Cancelled,
+        the connection is closed and nothing is kept.
+        """
+        if not isinstance(model, CompactsNatively):
+            raise TypeError(f"{model.name} does not compact by itself")
+
+        def head() -> Request:
+            wire = Wire(model.encoder)
+            wire.extend(self.history.view[:upto])
+            return self._made(model, self.history.view[:upto], wire.pieces())
+
+        return await self._until(model, head, model.compact)
+
     async def _try(self, model: Model, emit: Emit) -> Answered:
-        started = self.clock()
         occupancy = self.occupancy(model)
-        request = self._request(model)
+        tried = await self._until(model, lambda: self._request(model), lambda request: model.send(request, emit))
+        return Answered(
+            tried.answer, model, tried.attempts, tried.seconds, occupancy, self.budget(model).buffer
+        )  # fmt: skip
+
+    async def _until(
+        self, model: Model, make: Callable[[], Request], ask: Callable[[Request], Awaitable[T]]
+    ) -> Tried[T]:
+        """Asks until there is an answer or no more patience. Raises the last `ModelError`, with its attempts."""
+        started = self.clock()
+        request = make()
         attempt = empty = repairs = 0
         while True:
             attempt += 1
             try:
-                reply = await model.send(request, emit)
-                return Answered(reply, model, attempt, self.clock() - started, occupancy, self.budget(model).buffer)
+                return Tried(await ask(request), attempt, self.clock() - started)
             except ModelError as e:
-                e.model = e.model or model.name
+                e.model, e.attempts = e.model or model.name, attempt
                 waited = self.clock() - started
                 wait = self.retry.wait(e, attempt, waited)
                 if e.code == EMPTY_STREAM and not e.retryable and empty < EMPTY_STREAMS:
@@ -294,7 +367,7 @@ class Sender:
                     repairs += 1
                     e.message = f"{e.message} ({how})"
                     self._followers.pop(model.name, None)
-                    request = self._request(model)
+                    request = make()
                     wait = 0.0
                 if wait is None:
                     e.gave_up = self.retry.gave_up(attempt, waited) if e.retryable else ""
@@ -308,15 +381,31 @@ class Sender:
 
     def _request(self, model: Model) -> Request:
         follower = self._followers.setdefault(model.name, Follower(Wire(model.encoder)))
-        budget = self.budget(model)
+        return self._made(model, self.history.view, follower.pieces(self.history))
+
+    def _made(self, model: Model, items: Sequence[Item], pieces: tuple[bytes, ...]) -> Request:
         return Request(
             system=self.system,
             tools=self.tools,
-            items=self.history.view,
-            encoded=follower.pieces(self.history),
-            max_output_tokens=budget.output,
+            items=items,
+            encoded=pieces,
+            max_output_tokens=self.budget(model).output,
             cache_key=self.cache_key,
         )
+
+    def _rebuilt(self, model: Model) -> None:
+        """Says, once in a segment for each model, that a memory is read in words since another model made it."""
+        memory = memory_of(self.history.view)
+        if memory is None or maker_of(memory) == model.name or model.name in self.history.rebuilt:
+            return
+        family = model.capabilities.family
+        before, after = estimate_item(memory, family), estimate_item(read_by_others(memory), family)
+        message = (
+            f"{maker_of(memory)} made the memory that this segment begins with, and {model.name} can't read it: "
+            f"it gets its text instead ({before:,} tokens before, {after:,} now)"
+        )
+        figures = {"from": maker_of(memory), "to": model.name, "before": before, "after": after}
+        self.ledger.put(Warned(code=MEMORY_REBUILT, message=message, figures=figures))
 
     def _switch(self, old: Model, new: Model, reason: str, *, skipped: bool) -> None:
         self.ledger.put(ModelSwitched(from_model=old.name, to_model=new.name, reason=reason[:500], skipped=skipped))

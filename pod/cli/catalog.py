@@ -25,6 +25,12 @@ def models(args: argparse.Namespace) -> int:
     notes: dict[str, str] = {}
     cells = [(*((str(row["role"]),) if roles else ()), *_cells(row, notes)) for row in rows]
     show(table(cells, ("ROLE", *heads) if roles else heads))
+    own: dict[str, list[str]] = {}
+    for row in rows:
+        own.setdefault(_own(row), []).append(str(row["model"]))
+    for does, names in own.items():
+        if does:
+            show(f"the provider {does} ({NATIVE_SOURCE}): {', '.join(names)}")
     show("from: " + "; ".join(f"{mark} {origin}" for origin, mark in notes.items()))
     if args.manifest is None:
         show(f"providers: {', '.join(providers())}. Other models of a provider work too: name them provider:model, "
@@ -44,6 +50,16 @@ def _cells(row: dict[str, Any], notes: dict[str, str]) -> tuple[str, ...]:
         (f"{row['max_output']:,}", mark(row["max_output_origin"])),
     )
     return str(row["model"]), *window, *output, *prices, mark(row["price_origin"])
+
+
+NATIVE_SOURCE = "the adapters of this version, by the providers' own pages"
+"""Where it comes from that a provider compacts a history or clears old tool results itself."""
+
+
+def _own(row: dict[str, Any]) -> str:
+    """What the provider of a model does to a context itself."""
+    ways = f"compacts by {', '.join(row['native_compaction'])}" if row["native_compaction"] else ""
+    return " and ".join(does for does in (ways, "clears tool results" if row["tool_clearing"] else "") if does)
 
 
 def _listed() -> list[dict[str, Any]]:
@@ -90,6 +106,9 @@ def _row(role: str, name: str, known: Capabilities) -> dict[str, Any]:
         "max_output_source": known.max_output_source,
         "max_output_origin": known.max_output_origin or known.max_output_source,
         "counting": known.counting,
+        "native_compaction": list(known.native_compaction),
+        "tool_clearing": known.tool_clearing,
+        "native_source": NATIVE_SOURCE,
         "input": price.input if price else None,
         "output": price.output if price else None,
         "cache_read": price.cache_read if price else None,

@@ -60,6 +60,7 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         "least": view.least(plan),
         "accepted": accepted,
         "checkpoint": checkpoint,
+        "native": view.native,
     }
     if as_json:
         show_json(value)
@@ -78,6 +79,10 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         ),
         ("accepted", _ACCEPTED[accepted]),
     ]
+    if view.native is not None:
+        from pod.cli.contexts import native_line
+
+        rows.insert(1, ("native memory", native_line(view.native)))
     if checkpoint is not None:
         from pod.cli.contexts import checkpoint_line
 

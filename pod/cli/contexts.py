@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pod.cli.output import show, show_json
-from pod.cli.progress import worker_figures
+from pod.cli.progress import memory_line, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import balance, count, figures, one_line, share
 from pod.context.policy import Plan
@@ -113,6 +113,12 @@ def checkpoint_line(facts: Mapping[str, Any]) -> str:
     )
 
 
+def native_line(facts: Mapping[str, Any]) -> str:
+    """A provider's own memory, in one line."""
+    unread = "" if facts["read"] else "; another model made it: its text is sent in its place"
+    return f"{memory_line(facts)}{unread}"
+
+
 def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str, str]]:
     by = f", by {view.state.made_by}" if view.state.made_by else ""
     rows = [
@@ -124,6 +130,8 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
     made = provenance(view)
     if made is not None:
         rows.append(("summary", f"{_made(made)}; pod show {name} --summary"))
+    if facts["native"]:
+        rows.append(("native memory", native_line(facts["native"])))
     if facts["checkpoint"]:
         rows.append(("checkpoint", checkpoint_line(facts["checkpoint"])))
     if facts["reported_last"]:

@@ -12,7 +12,9 @@ from pod.log.files import open_file
 from pod.log.folder import PodFolder
 from pod.log.lines import Line
 from pod.reading import ITEM_KINDS, SessionReader, items_of
-from worker.items import Item, ToolCallItem, ToolResultItem
+from worker.estimate import estimate_item
+from worker.items import Item, OpaqueItem, ToolCallItem, ToolResultItem
+from worker.memory import provenance
 
 
 def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:
@@ -78,6 +80,10 @@ def _text(item: Item) -> str:
         kept = f", artifact {item.artifact}" if item.artifact else ""
         head = f"[{item.type} {item.id}, call {item.call_id}, {item.status}{kept}] {item.summary}"
         return f"{head}\n{item.text()}"
+    if isinstance(item, OpaqueItem) and item.is_memory:
+        facts = provenance(item, estimate_item(item))
+        head = f"[{item.type} native memory {item.id}] {facts['model']}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256']}"
+        return f"{head}, of items with sha256 {item.source_hash}\n{item.readable}"
     text = values.get("text")
     kind = f" {values['kind']}" if "kind" in values else ""
     body = text if isinstance(text, str) else json.dumps(values, ensure_ascii=False, indent=2)

@@ -64,7 +64,7 @@ def _new(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     from pod.cli.parts import check_parts, doubts
-    from pod.proof import MissingKey, check_keys, check_numbers, check_prices, numbers_of
+    from pod.proof import MissingKey, check_keys, check_native, check_numbers, check_prices, numbers_of
 
     cwd = folder_of(args.cwd)
 
@@ -77,6 +77,7 @@ def _check(args: argparse.Namespace) -> int:
     for each in loaded.lowered:
         note(f"pod: {key_label(each.key)}: {each}")
     check_prices(loaded.manifest)
+    check_native(loaded.manifest)
     numbers = numbers_of(loaded.manifest, cwd)
     lines = check_numbers(numbers)
     if args.json:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from interceptors.approvals import reach_of
@@ -162,6 +163,8 @@ class Lines:
                 return self._cut(
                     f"  {RUNG_STATES.get(event.state, event.state)} {event.rung}{worker_figures(event.figures)}{reason}"
                 )
+            case "compaction.native":
+                return self._cut(f"  {native_line(event.model_dump())}")
             case "compaction.progress":
                 return self._progress(event)
             case "retry":
@@ -281,6 +284,20 @@ def worker_figures(figures: dict[str, Any]) -> str:
         return ""
     tokens = f"{figures.get('prompt_tokens', 0):,.0f} in, {figures.get('output_tokens', 0):,.0f} out"
     return f" ({count(int(requests), 'request')}, {tokens})"
+
+
+def memory_line(facts: Mapping[str, Any]) -> str:
+    """A provider's own memory, in one line."""
+    return f"{one_line(str(facts['model']), 60)}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256'][:12]}"
+
+
+def native_line(figures: Mapping[str, Any]) -> str:
+    """What a provider's own compaction took, and what it is known by."""
+    asked = count(int(figures["attempts"]), "request")
+    tokens = f"{figures['input_tokens'] or 0:,} in, {figures['output_tokens']:,} out"
+    return (
+        f"memory by {figures['model']} ({figures['way']}): {asked}, {tokens}, sha256 {figures['payload_sha256'][:12]}"
+    )
 
 
 def _named(figures: dict[str, Any]) -> str:

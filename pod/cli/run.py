@@ -82,9 +82,10 @@ def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
 
 
 def _prove(manifest: Manifest, plan: Plan) -> None:
-    from pod.proof import check_numbers, check_prices, numbers_of
+    from pod.proof import check_native, check_numbers, check_prices, numbers_of
 
     check_prices(manifest)
+    check_native(manifest)
     check_numbers(numbers_of(manifest, plan.cwd, plan.task or ""))
 
 

@@ -11,7 +11,7 @@ from pod.cli.items import show_artifact, show_item
 from pod.cli.listing import status_of
 from pod.cli.output import show as print_text
 from pod.cli.output import show_json
-from pod.cli.progress import why_ended
+from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
 from pod.cli.text import age, clean, count, figures, money, one_line, share, told, way_out
 from pod.errors import LogDamaged, UsageProblem
@@ -21,6 +21,7 @@ from pod.result import whole_counts
 from pod.session import load
 from pod.state import PodState
 from worker.items import AssistantItem
+from worker.memory import memory_of, provenance
 
 
 def show(args: argparse.Namespace) -> int:
@@ -110,6 +111,9 @@ def _facts(look: Glance, state: PodState) -> dict[str, Any]:
         "totals": {**totals.model_dump(), "by": whole_counts(totals.by)},
         "cost_usd": None if totals.unpriced else totals.cost_usd,
         "items": len(state.history.view),
+        "native": None
+        if (memory := memory_of(state.history.view)) is None
+        else provenance(memory, state.history.tokens[0]),
         "queued": [item.text for item in state.queued],
         "inbox": look.waiting,
         "approvals": [asked.model_dump() for asked in state.approvals.values()],
@@ -133,6 +137,10 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
         ("cost", money(None if totals.unpriced else totals.cost_usd)),
         ("context", f"{count(totals.prunes, 'prune')}, {count(totals.compactions, 'compaction')}"),
     ]  # fmt: skip
+    memory = memory_of(state.history.view)
+    if memory is not None:
+        facts = provenance(memory, state.history.tokens[0])
+        rows.append(("memory", f"native, {memory_line(facts)}; pod show {look.name} --summary"))
     for label, by in totals.by.items():
         figure = f"{by.get('prompt_tokens', 0):,.0f} in, {by.get('output_tokens', 0):,.0f} out"
         rows.append(("", f"  {label}: {count(int(by.get('requests', 0)), 'request')}, {figure}"))

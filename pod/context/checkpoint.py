@@ -17,6 +17,7 @@ from pod.context.facts import Checkpoint, Fact, FactKind
 from pod.context.quoting import Quoter, claims_authority, printable
 from worker.estimate import estimate_text
 from worker.items import ContextItem, Item, ToolResultItem
+from worker.memory import read_by_others
 from worker.models.base import Family
 from worker.models.encoding import neutral
 from worker.text import sha256
@@ -193,7 +194,8 @@ def _is_summary(item: Item) -> bool:
 
 
 def _summaries(items: Sequence[Item]) -> list[str]:
-    return [item.text for item in items if isinstance(item, ContextItem) and item.kind == "summary"]
+    read = map(read_by_others, items)
+    return [item.text for item in read if isinstance(item, ContextItem) and item.kind == "summary"]
 
 
 # -- the text -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 from anyio import to_thread
 
 from interceptors.ceiling import LEARNED_ANEW
+from pod.context.native import source_hash
 from pod.context.parts import Parts
 from pod.context.policy import Limits, Plan, Rung, RungFailed, Trigger, make_plan, mandatory_of
 from pod.context.rungs import rungs_of
@@ -19,7 +20,6 @@ from pod.log import entries as e
 from worker.ids import uuid7
 from worker.records import Warned
 from worker.results import Failed, LimitReached, Outcome
-from worker.text import sha256
 
 
 @dataclass
@@ -99,11 +99,11 @@ class Compactor:
             await session.sync()
             return Failed("nothing_to_compact", plan.reason)
         segment = NextSegment(self.parts, *await to_thread.run_sync(self.parts.fresh))
-        ids = [item.id for item in state.history.view[: plan.cut.at]]
+        head = state.history.view[: plan.cut.at]
         session.put(
             e.CompactionStarted(
-                compaction=label, trigger=plan.trigger, tokens=plan.before.tokens, cut=plan.cut.at, items=len(ids),
-                upto=state.last_seq, source_hash=sha256("\n".join(ids)), focus=focus,
+                compaction=label, trigger=plan.trigger, tokens=plan.before.tokens, cut=plan.cut.at, items=len(head),
+                upto=state.last_seq, source_hash=source_hash(head), focus=focus,
             )
         )  # fmt: skip
         try:

@@ -9,7 +9,7 @@ from typing import Any
 from compact_worker import Mark, Reference
 from pod.context.cut import group_starts
 from worker.estimate import estimate_item
-from worker.items import ContextItem, Item, ReasoningItem, ToolResultItem, UserItem
+from worker.items import ContextItem, Item, OpaqueItem, ReasoningItem, ToolResultItem, UserItem
 from worker.models.base import Family
 from worker.text import byte_prefix, byte_suffix
 
@@ -41,13 +41,7 @@ def user_words(
 
     The session's first input and those of the current run are kept whole; others newest first up to `budget` tokens. Each keeps its id.
     """
-    found: list[ContextItem] = []
-    for item in summarised:
-        if isinstance(item, UserItem):
-            text = item.text + ("\n[an image was attached]" * len(item.images))
-            found.append(ContextItem(id=item.id, kind="user_words", text=text, source="user message", trust="user"))
-        elif isinstance(item, ContextItem) and item.kind == "user_words" and item.source != "count":
-            found.append(item)
+    found = words_in(summarised)
     whole = {first, *current}
     kept: set[str] = {item.id for item in found if item.id in whole}
     left = budget
@@ -62,9 +56,26 @@ def user_words(
     return Words(tuple(i for i in found if i.id in kept), omitted + len(found) - len(kept))
 
 
+def words_in(items: Sequence[Item]) -> list[ContextItem]:
+    """What the user says in some items, oldest first: words of earlier segments come before any message of this one."""
+    earlier: list[ContextItem] = []
+    said: list[ContextItem] = []
+    for item in items:
+        if isinstance(item, UserItem):
+            text = item.text + ("\n[an image was attached]" * len(item.images))
+            said.append(ContextItem(id=item.id, kind="user_words", text=text, source="user message", trust="user"))
+        elif isinstance(item, ContextItem) and item.kind == "user_words" and item.source != "count":
+            earlier.append(item)
+    return [*earlier, *said]
+
+
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The parts of a new segment, in the order in which they stand. `notes` says what was shrunk or dropped, for the log."""
+    """The parts of a new segment, in the order in which they stand. `notes` says what was shrunk or dropped, for the log.
+
+    A provider's memory (`native`) stands first. Where it ends just before the tail (`continued`), the tail follows it
+    directly, so that reasoning in it which is bound to what the memory stands for stays valid.
+    """
 
     words: Words
     summary: ContextItem | None
@@ -76,10 +87,14 @@ class Opening:
     lead_in: ContextItem | None = None
     notebook: ContextItem | None = None
     notes: tuple[str, ...] = field(default=())
+    native: OpaqueItem | None = None
+    continued: bool = False
 
     def items(self) -> tuple[Item, ...]:
         """The items, in order."""
-        parts: list[Item] = list(self.words.items)
+        parts: list[Item] = [self.native] if self.native else []
+        parts += self.tail if self.continued else ()
+        parts += self.words.items
         if self.words.omitted:
             text = f"{self.words.omitted} earlier user messages are not shown here; session_history has them."
             parts.append(ContextItem(kind="user_words", text=text, source="count"))
@@ -88,7 +103,7 @@ class Opening:
         parts += self.reads
         parts += [reference_list(self.references)] if self.references else []
         parts += self.pins
-        parts += self.tail
+        parts += () if self.continued else self.tail
         parts += [self.state] if self.state else []
         return tuple(parts)
 
@@ -175,6 +190,8 @@ def fit(
 ) -> Opening:
     """Shrinks an opening to `limit` raw tokens: auto-reads, then the tail down to `floor` tokens, then user words.
 
+    What the user said in the part of the tail that is left out joins the other words.
+
     `mandatory` counts the items at the end of the tail that must stay (the current request, an unanswered batch), `protected` the ids
     of user words that stay whole. What must stay may still be above the limit: the caller looks at `tokens`.
     """
@@ -186,15 +203,15 @@ def fit(
         references.append(Reference(path, "read before; its text did not fit here"))
         notes.append(f"the auto-read of {path} was left out to fit")
         opening = replace(opening, reads=tuple(reads), references=tuple(references))
-    tail = opening.tail
+    tail, words = opening.tail, list(opening.words.items)
     while opening.tokens(family) > limit:
         starts = [s for s in group_starts(tail)[1:] if s <= len(tail) - mandatory]
         if not starts or sum(estimate_item(i, family) for i in tail[starts[0] :]) < floor:
             break
         notes.append(f"{starts[0]} items at the start of the tail were left out to fit")
+        words += words_in(tail[: starts[0]])
         tail = tail[starts[0] :]
-        opening = replace(opening, tail=tail)
-    words = list(opening.words.items)
+        opening = replace(opening, tail=tail, words=Words(tuple(words), opening.words.omitted))
     omitted = opening.words.omitted
     while opening.tokens(family) > limit:
         at = next((n for n, item in enumerate(words) if item.id not in protected), None)

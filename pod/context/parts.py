@@ -29,7 +29,8 @@ def _silent(label: str, stage: str, figures: dict[str, Any]) -> None:
 class CompactionConfig:
     """What the manifest says: numbers by the same names, and what the new segment starts with.
 
-    `notes` is the file whose text stands at the start of a new window, where the policy has such a slot.
+    `notes` is the file whose text stands at the start of a new window, where the policy has such a slot. `cleared` names the
+    models whose provider clears old tool results itself, so that its reports do not count them.
     """
 
     worker: CompactSettings
@@ -43,6 +44,7 @@ class CompactionConfig:
     triggers: Callable[[int], list[int]]
     history_access: bool = True
     notes: str | None = None
+    cleared: frozenset[str] = frozenset()
 
 
 @dataclass

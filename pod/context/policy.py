@@ -10,7 +10,8 @@ from compact_worker import Mark, Reference
 from pod.context.cut import Cut, find_cut
 from pod.context.facts import Checkpoint
 from pod.state import PodState
-from worker.items import ContextItem
+from worker.items import ContextItem, OpaqueItem
+from worker.memory import read_by_others
 from worker.occupancy import Occupancy
 
 Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
@@ -74,10 +75,12 @@ class Plan:
 class Memory:
     """What a rung of the ladder puts in the place of the items before the cut, and which files it wants read again
     (`marks`), named (`references`) or left out (`unmarked`). `notebook` is the agent's own notes as they stand now.
-    `checkpoint` is the one that the summary is the text of. `figures` go on record.
+    `checkpoint` is the one that the summary, or what others read of `native`, is the text of. `native` is the provider's own
+    memory, with which the segment begins; it stands in the place of a summary. `figures` go on record.
     """
 
-    summary: ContextItem | None
+    summary: ContextItem | None = None
+    native: OpaqueItem | None = None
     checkpoint: Checkpoint | None = None
     lead_in: ContextItem | None = None
     notebook: ContextItem | None = None
@@ -144,7 +147,7 @@ def make_plan(
         unanswered=history.unanswered,
         newest_batch=history.newest_batch if state.replies else 0,
     )
-    old = [item for item in history.view[: cut.at] if not isinstance(item, ContextItem)]
+    old = [item for item in map(read_by_others, history.view[: cut.at]) if not isinstance(item, ContextItem)]
     summarised = sum(history.tokens[: cut.at])
     expected = before.overhead + cut.tokens + summary_max + pinned
     reason = ""

@@ -14,6 +14,7 @@ from interceptors.permissions import Permissions
 from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
+from pod.context.native import NativeRung
 from pod.context.notebook import snapshot
 from pod.context.parts import Parts
 from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
@@ -22,6 +23,7 @@ from pod.journal import SideLog
 from pod.log import entries as e
 from pod.reading import SegmentItems
 from worker.items import ContextItem, UserItem
+from worker.memory import memory_of
 from worker.records import Warned
 
 if TYPE_CHECKING:
@@ -30,11 +32,12 @@ if TYPE_CHECKING:
 
 def rungs_of(parts: Parts) -> dict[str, Rung]:
     """All rungs by name."""
-    breaker = Breaker(parts)
+    breaker, quotes = Breaker(parts), CheckpointRung(parts)
     found: tuple[Rung, ...] = (
+        NativeRung(parts, breaker, quotes),
         WorkerRung("compact", parts, breaker),
         WorkerRung("coarse", parts, breaker),
-        CheckpointRung(parts),
+        quotes,
         RolloverRung(parts),
     )
     return {rung.name: rung for rung in found}
@@ -52,7 +55,7 @@ class Breaker:
         breaker = self.parts.session.state.breaker
         if breaker.open_until is None or self.parts.wall() >= breaker.open_until:
             return ""
-        return f"the compact worker failed {breaker.failures} times in a row; it rests until {breaker.open_until:.0f}"
+        return f"the rungs that ask a model failed {breaker.failures} times in a row; they rest until {breaker.open_until:.0f}"
 
     def failed(self, label: str) -> None:
         """Counts a compaction whose worker failed: once, however many of its rungs did (case B009)."""
@@ -191,6 +194,18 @@ class CheckpointRung:
         return "" if plan.possible else plan.reason
 
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
+        """The checkpoint as the summary. Raises `RungFailed`."""
+        made = await self.made(plan, label)
+        checkpoint = made.checkpoint
+        source = f"checkpoint, extracted by code from {checkpoint.messages} messages"
+        figures = {**checkpoint.provenance(), "taken_up": made.taken_up, "shown": made.shown, "omitted": made.omitted}
+        return Memory(
+            summary=ContextItem(kind="summary", text=checkpoint.text, source=source, trust="model"),
+            checkpoint=checkpoint,
+            figures=figures,
+        )
+
+    async def made(self, plan: Plan, label: str) -> Made:
         """Makes the checkpoint and puts it on record. Raises `RungFailed`, also where its own code breaks."""
         try:
             made = await to_thread.run_sync(self._make, plan)
@@ -199,17 +214,11 @@ class CheckpointRung:
             raise RungFailed(f"the checkpoint could not be made: {type(error).__name__}: {error}") from error
         if made is None:
             raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
-        session, checkpoint = self.parts.session, made.checkpoint
+        session = self.parts.session
         for reason in made.stale:
             session.put(Warned(code="checkpoint.stale", message=reason))
-        session.put(e.CheckpointMade(compaction=label, checkpoint=checkpoint))
-        source = f"checkpoint, extracted by code from {checkpoint.messages} messages"
-        figures = {**checkpoint.provenance(), "taken_up": made.taken_up, "shown": made.shown, "omitted": made.omitted}
-        return Memory(
-            summary=ContextItem(kind="summary", text=checkpoint.text, source=source, trust="model"),
-            checkpoint=checkpoint,
-            figures=figures,
-        )
+        session.put(e.CheckpointMade(compaction=label, checkpoint=made.checkpoint))
+        return made
 
     def _make(self, plan: Plan) -> Made | None:
         # Their patterns take longer to compile than a run without a checkpoint should wait.
@@ -241,7 +250,7 @@ class CheckpointRung:
 
 @dataclass(frozen=True, slots=True)
 class RolloverRung:
-    """A plain new window: no summary beyond one that stands, a lead-in, and the old window in `session_history`."""
+    """A plain new window: no summary or memory beyond one that stands, a lead-in, and the old window in `session_history`."""
 
     parts: Parts
     name: str = "rollover"
@@ -259,10 +268,11 @@ class RolloverRung:
         head = state.history.view[: plan.cut.at]
         standing = next((i for i in head if isinstance(i, ContextItem) and i.kind == "summary"), None)
         notebook = None if notes is None else await to_thread.run_sync(snapshot, self.parts.read, notes)
-        checkpoint = None if standing is None else state.checkpoint
+        native = memory_of(head)
+        checkpoint = None if standing is None and native is None else state.checkpoint
         text = _lead_in(state.start.segment, plan, notes, written=notebook is not None)
         lead_in = ContextItem(kind="lead_in", text=text, source="runtime")
-        return Memory(summary=standing, checkpoint=checkpoint, lead_in=lead_in, notebook=notebook)
+        return Memory(summary=standing, native=native, checkpoint=checkpoint, lead_in=lead_in, notebook=notebook)
 
 
 def _lead_in(segment: str, plan: Plan, notes: str | None, *, written: bool) -> str:

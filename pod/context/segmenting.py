@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compact_worker import Reference
 from pod.context import opening as op
+from pod.context.native import source_hash
 from pod.context.parts import Parts
 from pod.context.policy import Memory, Plan
 from pod.errors import StoreError
@@ -15,6 +16,8 @@ from pod.log import entries as e
 from worker.estimate import estimate_item
 from worker.ids import uuid7
 from worker.items import ContextItem, Item, ToolResultItem
+from worker.memory import maker_of
+from worker.text import sha256
 from worker.tools import ToolFault
 
 
@@ -44,13 +47,18 @@ class NextSegment:
         reads, references, notes = self._files(memory)
         standing = {item.id for item in tail}
         pins = tuple(_pinned(item) for item in head if item.id in state.pins and item.id not in standing)
+        continued = self._continued(memory, head)
+        free = self._free()
+        kept = op.without_bound_reasoning(tail, free | self._unbroken(memory, continued=continued))
         opening = op.Opening(
             words=words,
             summary=memory.summary,
+            native=memory.native,
+            continued=continued,
             reads=reads,
             references=references,
             pins=pins,
-            tail=op.without_bound_reasoning(tail, self._free()),
+            tail=kept,
             state=op.state_item(state.tool_state, len(state.queued)),
             lead_in=memory.lead_in,
             notebook=memory.notebook,
@@ -64,7 +72,27 @@ class NextSegment:
         opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=everything)
         # The user's words give way last: what is spilled stays readable as an artifact.
         opening = self._spilled(opening, limit)
-        return op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
+        opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
+        if opening.tail == kept:
+            return opening
+        # What was cut from the tail, or in it, stood between the memory and the reasoning behind it.
+        return replace(opening, tail=op.without_bound_reasoning(opening.tail, free))
+
+    def _continued(self, memory: Memory, head: Sequence[Item]) -> bool:
+        """Whether the provider's memory stands for all that lies before the tail, and for nothing else."""
+        native = memory.native
+        return native is not None and (tuple(head) == (native,) or native.source_hash == source_hash(head))
+
+    def _unbroken(self, memory: Memory, *, continued: bool) -> frozenset[str]:
+        """The model whose bound reasoning stays valid behind its own memory: where system prompt and tools stay as they
+        are too (facts, providers 2.6).
+        """
+        state = self.parts.session.state
+        same = {use: sha256(self.texts.get(use, "")) == state.blobs.get(use) for use in ("system", "schemas")}
+        unchanged = all(same.values()) and state.schemas == state.start.blobs.get("schemas")
+        if memory.native is None or not continued or not unchanged:
+            return frozenset()
+        return frozenset({maker_of(memory.native)})
 
     def _files(self, memory: Memory) -> tuple[tuple[ContextItem, ...], tuple[Reference, ...], tuple[str, ...]]:
         state = self.parts.session.state

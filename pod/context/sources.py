@@ -10,10 +10,12 @@ from pod.log import entries as e
 from pod.log.segment import Damage, scan
 from pod.reading import ITEM_KINDS, items_of
 from worker.items import Item
+from worker.memory import read_by_others
 
 
 def read_sources(path: Path, view: Sequence[Item]) -> list[Source]:
-    """The items of a view, unpruned, in its order; one that the log does not hold stands as the view has it.
+    """The items of a view, unpruned, in its order; one that the log does not hold stands as the view has it, a provider's
+    memory by its text.
 
     Blocks. Raises `OSError`, `LogDamaged`.
     """
@@ -33,5 +35,5 @@ def read_sources(path: Path, view: Sequence[Item]) -> list[Source]:
             run = record.run
         for item in items_of(record):
             if item.id in wanted:
-                found.setdefault(item.id, Source(item, 0 if started else line.seq, run))
-    return [found.get(item.id) or Source(item) for item in view]
+                found.setdefault(item.id, Source(read_by_others(item), 0 if started else line.seq, run))
+    return [found.get(item.id) or Source(read_by_others(item)) for item in view]

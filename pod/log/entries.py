@@ -12,7 +12,8 @@ from pod.context.facts import Checkpoint
 from pod.errors import LogDamaged
 from pod.log.lines import Line
 from worker import records as w
-from worker.items import Item, UserItem
+from worker.items import Item, OpaqueItem, UserItem
+from worker.models.base import NativeWay, Usage
 from worker.records import Record
 from worker.text import clean
 
@@ -121,6 +122,33 @@ class CheckpointMade(Record):
     kind = "checkpoint"
     compaction: str
     checkpoint: Checkpoint
+
+
+class NativeMade(Record):
+    """A provider's own memory of the items before the cut, before it is known whether a new segment begins with it.
+
+    The item has the hash of the ids that it stands for. It was paid for here, whatever becomes of it: `attempts` requests,
+    with the `usage` and `cost_usd` of the last (None: the price is not known).
+    """
+
+    kind = "native_made"
+    compaction: str
+    item: OpaqueItem
+    way: NativeWay
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+    provider_id: str | None = None
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What it cost, as the session's figures count it."""
+        usage = self.usage
+        return {
+            "requests": self.attempts, "prompt_tokens": usage.input_tokens or 0, "cached_tokens": usage.cached_tokens,
+            "output_tokens": usage.output_tokens, "cost_usd": self.cost_usd or 0.0, "unpriced": int(self.cost_usd is None),
+        }  # fmt: skip
 
 
 class CompactionFailed(Record):
@@ -275,7 +303,7 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade,
+    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
     Repaired, Commanded, Verified, Measured, Extension,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from pod.manifest.sections import ModelSection
 from pod.manifest.types import Count, Savings, Seconds, Section, Tokens, Trigger
 
 Policy: TypeAlias = Literal["off", "warn", "compact", "rollover", "checkpoint", "native"]
-Rung: TypeAlias = Literal["compact", "coarse", "checkpoint", "rollover"]
+Rung: TypeAlias = Literal["native", "compact", "coarse", "checkpoint", "rollover"]
 TokensOrZero: TypeAlias = Annotated[int, Field(ge=0)]
 
 ACTING: frozenset[Policy] = frozenset({"compact", "rollover", "checkpoint", "native"})
@@ -49,8 +49,8 @@ class ContextSection(Section):
         default=None,
         description="`off` reports; `warn` warns and refuses what cannot fit; the others act: `compact` has a compact worker "
         "write a summary, `checkpoint` makes an extract by code alone, `rollover` begins a new window without either (the "
-        "old one is searched with `session_history`, notes stand at its start). Unset: `compact` where `[compaction]` sets "
-        "a trigger, else `warn`. `native` is not served yet.",
+        "old one is searched with `session_history`, notes stand at its start), `native` has the provider compact the history "
+        "itself, and goes on down the ladder where it can't. Unset: `compact` where `[compaction]` sets a trigger, else `warn`.",
         examples=["compact"],
     )
     buffer_tokens: Tokens = Field(
@@ -68,8 +68,16 @@ class ContextSection(Section):
         default=("compact", "coarse", "checkpoint", "rollover"),
         description="What is tried in turn when the context must get smaller: `compact` (the compact worker), `coarse` (again, with a coarse "
         "overview), `checkpoint` (quotes from the record, chosen by code without a model), `rollover` (a plain new segment "
-        "with the user's words, the state and `session_history`). The policies `checkpoint` and `rollover` begin at the rung "
-        "of their name.",
+        "with the user's words, the state and `session_history`), `native` (the provider's own compaction, where the model has "
+        "one; not in the default). The policies `checkpoint` and `rollover` begin at the rung of their name; `native` begins "
+        "with it, and the others follow.",
+    )
+    tool_clearing: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether the provider clears old tool results itself, where it can (`pod models`), in the place of `[prune]`: "
+        "what is sent stays as it was, so no reasoning loses what it is bound to. By the numbers of `[prune]`: above 60 % of the "
+        "lowest trigger (or of what is available), at least `protected_tokens`; all but the newest 3 uses; where that clears "
+        "`min_savings` (`auto`: `min_savings_floor`). `auto`: under the policy `native`, for models that bind their reasoning.",
     )
 
 

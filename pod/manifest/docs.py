@@ -37,6 +37,25 @@ threshold = 80000
 request_threshold = 90000
 ```
 
+Where the provider compacts histories itself (`pod models` says so), `native` leaves it to the provider first: its own
+memory opens the next segment, and the rest of the ladder stands behind it. Where another model takes over (a fallback, a
+changed manifest) it reads the memory's text, in the same segment. `pod manifest check` and `pod run` refuse the policy
+where no configured model can do it.
+
+```toml
+version = 1
+
+[model]
+name = "anthropic:claude-opus-5-5"
+
+[context]
+policy = "native"
+ladder = ["compact", "checkpoint", "rollover"]
+
+[compaction]
+request_threshold = "60%"
+```
+
 Where `context_window` names a small window, defaults that do not fit it are lowered, and `pod manifest check` says which.
 Only numbers that were written can contradict each other.
 

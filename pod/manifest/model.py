@@ -100,8 +100,12 @@ class Manifest(Section):
 
     @property
     def ladder(self) -> tuple[str, ...]:
-        """The rungs of the policy: those of `[context] ladder` from the policy's own on, or it alone where it is none."""
+        """The rungs of the policy: those of `[context] ladder` from the policy's own on, or it alone where it is none;
+        `native` stands before all others.
+        """
         rungs: tuple[str, ...] = self.context.ladder
+        if self.policy == "native":
+            return ("native", *(rung for rung in rungs if rung != "native"))
         if self.policy not in ("rollover", "checkpoint"):
             return rungs
         return rungs[rungs.index(self.policy) :] if self.policy in rungs else (self.policy,)

@@ -18,11 +18,6 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
     (("mcp",), lambda m: m.mcp, "servers of the Model Context Protocol are not served yet"),
     (("hooks",), lambda m: m.hooks, "hooks are not served yet"),
     (("sandbox", "mode"), lambda m: m.sandbox.mode != "off", "a sandbox is not served yet"),
-    (
-        ("context", "policy"),
-        lambda m: m.context.policy == "native",
-        "this policy is not served yet; off, warn, compact, rollover and checkpoint are",
-    ),
 )
 
 

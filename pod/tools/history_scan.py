@@ -20,6 +20,7 @@ from pod.reading import ITEM_KINDS, Allowance, End, Segment, SessionReader, Spen
 from pod.tools.history_cursor import PENDING, Passed, Place, mark_of
 from worker import records as w
 from worker.items import AssistantItem, ContextItem, Image, Item, ToolCallItem, ToolResultItem, UserItem
+from worker.memory import read_by_others
 from worker.records import Record
 
 SCAN_BYTES = 2 << 20
@@ -101,6 +102,7 @@ class Bounds(Allowance):
 
 def row_of(item: Item, segment: str, seq: int, at: str) -> Row:
     """An item as a row: reasoning, provider items and the runtime's words left out, media and own answers marked."""
+    item = read_by_others(item)
     match item:
         case UserItem():
             return Row(segment, seq, at, item.id, "user", item.text + _media(item.images))

@@ -370,19 +370,34 @@ def test_a_key_given_by_set_is_refused_and_never_shown(write: Write) -> None:
 
 def test_what_is_not_served_yet_is_refused_not_ignored(write: Write) -> None:
     text = MODEL + (
-        "[sandbox]\nmode = 'workspace'\n[context]\npolicy = 'native'\n[rollover]\nat = '80%'\n"
+        "[sandbox]\nmode = 'workspace'\n[rollover]\nat = '80%'\n"
         "[[mcp]]\nname = 'docs'\ncommand = ['docs-mcp']\n[[hooks]]\nevent = 'PreToolUse'\ncommand = ['./check']\n"
         "[tools]\nenable = ['read_file', 'fetch_url']\n"
     )
     found = problems(write(text))
     assert {(problem.key, problem.line) for problem in found} == {
         ("[sandbox] mode", 4),
-        ("[context] policy", 6),
-        ("[[mcp]]", 9),
-        ("[[hooks]]", 12),
-        ("[tools] enable", 16),
+        ("[[mcp]]", 7),
+        ("[[hooks]]", 10),
+        ("[tools] enable", 14),
     }
     assert all("not served yet" in problem.message for problem in found)
+
+
+@pytest.mark.parametrize(
+    ("policy", "written", "expected"),
+    [
+        ("native", None, ("native", "compact", "coarse", "checkpoint", "rollover")),
+        ("native", ["checkpoint", "native"], ("native", "checkpoint")),
+        ("compact", ["compact", "native", "rollover"], ("compact", "native", "rollover")),
+        ("checkpoint", ["native", "checkpoint", "rollover"], ("checkpoint", "rollover")),
+    ],
+)
+def test_the_policy_native_begins_at_its_rung_and_the_others_follow(
+    write: Write, policy: str, written: list[str] | None, expected: tuple[str, ...]
+) -> None:
+    ladder = "" if written is None else f"ladder = {written}\n"
+    assert load(write(MODEL + f"[context]\npolicy = '{policy}'\n{ladder}")).manifest.ladder == expected
 
 
 def test_a_manifest_made_in_code_equals_the_loaded_one(write: Write) -> None:

@@ -1,0 +1,195 @@
+"""The rung `native`: the provider compacts the history itself, and its own item opens the new segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+
+from pod.context.beat import beating
+from pod.context.facts import Checkpoint
+from pod.context.parts import Parts
+from pod.context.policy import Memory, Plan, RungFailed
+from pod.errors import PodError
+from pod.log import entries as e
+from worker.errors import ModelError
+from worker.estimate import estimate_item
+from worker.items import Item, OpaqueItem
+from worker.memory import maker_of, provenance
+from worker.models.base import Compacted, CompactsNatively, Model, Usage
+from worker.records import Warned
+from worker.sending import Tried
+from worker.text import sha256
+
+if TYPE_CHECKING:
+    from pod.context.rungs import Breaker, CheckpointRung
+
+UNREADABLE = (
+    "The provider of {model} compacted {count} items here and gives no text of them, and none could be quoted. "
+    "session_history has them."
+)
+"""What others read of a memory that nothing is known of."""
+
+
+def source_hash(items: Sequence[Item]) -> str:
+    """The hash of what is compacted: SHA-256 of the items' ids, in order."""
+    return sha256("\n".join(item.id for item in items))
+
+
+def compacts(model: Model) -> bool:
+    """Whether a model's provider compacts histories itself."""
+    return bool(model.capabilities.native_compaction) and isinstance(model, CompactsNatively)
+
+
+def spent_on(usage: Usage, model: Model, attempts: int) -> dict[str, float]:
+    """What a compaction cost, as the session's figures count it."""
+    price = model.capabilities.price
+    return {
+        "requests": attempts, "prompt_tokens": usage.input_tokens or 0, "cached_tokens": usage.cached_tokens,
+        "output_tokens": usage.output_tokens, "cost_usd": 0.0 if price is None else price.cost(usage),
+        "unpriced": int(price is None),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRung:
+    """A memory by the provider of the model that is asked next. Fallbacks are not asked: it is bound to its model.
+
+    `quotes` makes the text that others read where the provider gives none.
+    """
+
+    parts: Parts
+    breaker: Breaker
+    quotes: CheckpointRung
+    name: str = "native"
+    asks_model: bool = True
+
+    def passed_over(self, plan: Plan) -> str:
+        """Where nothing can be summarised, the model has no such way, the breaker is open (by hand it is tried all the
+        same), or the request would be too large. One that is on record already needs no request.
+        """
+        model = self.parts.sender.active
+        if not plan.possible:
+            return plan.reason
+        if not compacts(model):
+            return f"the provider of {model.name} has no compaction of its own"
+        if self._on_record(plan, model) is not None:
+            return ""
+        resting = "" if plan.trigger == "hand" else self.breaker.resting()
+        return resting or self._above_ceiling(plan, model)
+
+    def _above_ceiling(self, plan: Plan, model: Model) -> str:
+        sender = self.parts.sender
+        head = sender.occupancy_of_head(model, plan.cut.at, in_full=model.name in self.parts.config.cleared)
+        if sender.fits(model, head):
+            return ""
+        return f"the items to compact are estimated at {head}, above the ceiling of {sender.limit(model):,} for {model.name}"
+
+    def _on_record(self, plan: Plan, model: Model) -> e.NativeMade | None:
+        """The memory of these very items by this model that was paid for and came to nothing: a process died, or it was
+        not accepted."""
+        made = self.parts.session.state.native
+        if made is None or maker_of(made.item) != model.name:
+            return None
+        return made if made.item.source_hash == source_hash(self._head(plan)) else None
+
+    def _head(self, plan: Plan) -> list[Item]:
+        return self.parts.session.state.history.view[: plan.cut.at]
+
+    async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
+        """Takes up what is on record, or asks the provider and puts its answer on record, durably.
+
+        Raises `RungFailed`, `PodError` of the store. Cancelled, the connection is closed and nothing is kept; an answer
+        that had come stays on record.
+        """
+        model = self.parts.sender.active
+        found = self._on_record(plan, model)
+        made = found or await self._asked(plan, label, model)
+        item = made.item
+        figures = {
+            **provenance(item, estimate_item(item, self.parts.session.family)),
+            "way": made.way,
+            "taken_up": found is not None,
+        }
+        if focus:
+            figures["focus"] = "not used: the provider was not told of it"
+        return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)
+
+    def _checkpoint_of(self, item: OpaqueItem) -> Checkpoint | None:
+        """The checkpoint that others read in the memory's place, where its text is one."""
+        attempt = self.parts.session.state.attempt
+        return attempt if attempt is not None and attempt.text_hash == sha256(item.readable) else None
+
+    async def _recorded(self, plan: Plan, label: str, model: Model, tried: Tried[Compacted]) -> e.NativeMade:
+        answer, head = tried.answer, self._head(plan)
+        readable = answer.item.readable.strip() and answer.item.readable
+        if not readable:
+            readable = await self._quoted(plan, label) or UNREADABLE.format(model=model.name, count=len(head))
+        spent = spent_on(answer.usage, model, tried.attempts)
+        made = e.NativeMade(
+            compaction=label,
+            item=answer.item.model_copy(update={"source_hash": source_hash(head), "readable": readable}),
+            way=answer.way,
+            usage=answer.usage,
+            cost_usd=None if spent["unpriced"] else spent["cost_usd"],
+            attempts=tried.attempts,
+            seconds=round(tried.seconds, 3),
+            provider_id=answer.provider_id,
+        )
+        self.parts.session.put(made)
+        await self.parts.session.sync()
+        self.parts.session.folder.files.point("native.made")
+        return made
+
+    async def _quoted(self, plan: Plan, label: str) -> str:
+        """The text of a checkpoint of the same items, empty where none can be made: the memory is there all the same."""
+        try:
+            return (await self.quotes.made(plan, label)).checkpoint.text
+        except RungFailed as failure:
+            self.parts.session.put(
+                Warned(code="native.unreadable", message=f"a memory has no text of its own: {failure}")
+            )
+            return ""
+
+    async def _asked(self, plan: Plan, label: str, model: Model) -> e.NativeMade:
+        deadline, made = self.parts.config.worker.deadline, None
+
+        def beat(elapsed: float) -> None:
+            self.parts.progress(label, "compaction.working", {"rung": self.name, "elapsed": elapsed})
+
+        try:
+            with anyio.move_on_after(deadline):
+                async with beating(beat):
+                    tried = await self.parts.sender.compact(model, plan.cut.at)
+                    self._check(label, model, tried)
+                    # What is paid for goes on record, also where the compaction is cancelled meanwhile.
+                    with anyio.CancelScope(shield=True):
+                        made = await self._recorded(plan, label, model, tried)
+        except ModelError as error:
+            message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
+            raise self._failed(label, model, message, {"requests": error.attempts}) from error
+        except (PodError, RungFailed):
+            raise
+        except Exception as error:
+            # A model of somebody else's may raise anything; a rung that breaks is a rung that failed.
+            message = f"the compaction of {model.name} broke: {type(error).__name__}: {error}"
+            raise self._failed(label, model, message) from error
+        if made is None:
+            raise self._failed(label, model, f"{model.name} took more than {deadline:g} s ([compaction] deadline)")
+        self.breaker.worked()
+        return made
+
+    def _check(self, label: str, model: Model, tried: Tried[Compacted]) -> None:
+        """Raises `RungFailed` for an answer that is no memory of this model."""
+        item = tried.answer.item
+        empty = not item.payload.strip()
+        if empty or maker_of(item) != model.name:
+            what = "without a memory" if empty else f"with a memory of {maker_of(item)}"
+            spent = spent_on(tried.answer.usage, model, tried.attempts)
+            raise self._failed(label, model, f"{model.name} answered {what}", spent)
+
+    def _failed(self, label: str, model: Model, reason: str, spent: Mapping[str, float] | None = None) -> RungFailed:
+        self.breaker.failed(label)
+        return RungFailed(reason, {"model": model.name, **(spent or {"requests": 1}), "after": None})

@@ -1,0 +1,49 @@
+"""A provider's own memory: an opaque item that stands for the items before it, and what everybody else reads of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from worker.estimate import estimate_item
+from worker.items import ContextItem, Item, OpaqueItem
+from worker.models.base import Family
+from worker.text import sha256
+
+
+def memory_of(view: Sequence[Item]) -> OpaqueItem | None:
+    """The memory that a view begins with; none stands anywhere else."""
+    first = view[0] if view else None
+    return first if isinstance(first, OpaqueItem) and first.is_memory else None
+
+
+def maker_of(memory: OpaqueItem) -> str:
+    """The model that made it and alone can read it, as `provider:model`."""
+    return f"{memory.provider}:{memory.model}"
+
+
+def read_by_others(item: Item) -> Item:
+    """The item as a reader that is not its own model gets it: a memory as a summary, anything else as it is."""
+    if not isinstance(item, OpaqueItem) or not item.is_memory:
+        return item
+    source = f"native memory of {maker_of(item)}"
+    return ContextItem(id=item.id, kind="summary", text=item.readable, source=source, trust="model")
+
+
+def reading_tokens(view: Sequence[Item], model: str, family: Family) -> int:
+    """Raw tokens that a view costs a model (`provider:model`) more where it reads a memory in words; below 0: less."""
+    memory = memory_of(view)
+    if memory is None or maker_of(memory) == model:
+        return 0
+    return estimate_item(read_by_others(memory), family) - estimate_item(memory, family)
+
+
+def provenance(memory: OpaqueItem, tokens: int) -> dict[str, Any]:
+    """What a memory is, for display and for the log's figures: model, tokens, hashes; no content."""
+    return {
+        "model": maker_of(memory),
+        "tokens": tokens,
+        "payload_sha256": sha256(memory.payload),
+        "source_hash": memory.source_hash,
+        "readable_characters": len(memory.readable),
+    }
