@@ -155,7 +155,9 @@ def item_tokens(item: Item, measure: Callable[[str], int]) -> int:
         case "context" | "order":
             return CONTEXT_TOKENS + measure(item.text)
         case "opaque":
-            return MESSAGE_TOKENS + max(item.tokens, estimate_opaque(item.payload))
+            own = MESSAGE_TOKENS + max(item.tokens, estimate_opaque(item.payload))
+            # Another model reads a memory as text: whoever is asked next, it fits.
+            return max(own, item_tokens(item.as_summary(), measure)) if item.is_memory else own
 
 
 def estimate_items(items: Iterable[Item], family: Family = "unknown") -> int:

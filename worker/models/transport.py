@@ -11,7 +11,7 @@ import ipaddress
 import json
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -45,6 +45,14 @@ KEEP_PLAIN = 16 * 1024 * 1024
 
 NO_KEY = "none"
 """Sent as the key to a server that was given none."""
+
+
+class Answer(NamedTuple):
+    """An answer in one piece: its JSON, its text as it came, the provider's id of the request."""
+
+    value: object
+    text: str
+    request_id: str | None
 
 
 class Sink(Protocol):
@@ -143,14 +151,15 @@ class Transport:
         """Makes the client where there is none yet."""
         await self._ready()
 
-    async def ask(self, path: str, body: bytes, headers: Mapping[str, str]) -> object:
+    async def ask(self, path: str, body: bytes, headers: Mapping[str, str], *, wait: float = 0.0) -> Answer:
         """Posts `body` and returns the JSON of the answer. Raises `ModelError`.
 
+        `wait` is how many seconds the server may think before it answers, where that is more than the settings allow.
         However it ends, also cancelled, the connection is closed or back in the pool when it returns.
         """
         import httpx2
 
-        response = await self._post(await self._ready(), path, body, headers)
+        response = await self._post(await self._ready(), path, body, headers, wait)
         chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
         kept, ended = bytearray(), False
         failure: ModelError
@@ -160,7 +169,8 @@ class Transport:
                 if len(kept) > KEEP_PLAIN:
                     break
             ended = True
-            return json.loads(kept)
+            text = kept.decode()
+            return Answer(json.loads(text), text, _request_id(response.headers))
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as e:
             failure = self._broken(e)
         except (ValueError, RecursionError) as e:
@@ -176,7 +186,7 @@ class Transport:
             with anyio.CancelScope(shield=True):
                 await client.close()
 
-    async def _post(self, client: Any, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+    async def _post(self, client: Any, path: str, body: bytes, headers: Mapping[str, str], wait: float = 0.0) -> Any:
         import httpx2
 
         sdk = importlib.import_module(self._sdk)
@@ -185,7 +195,10 @@ class Transport:
             "headers": dict(headers),
             "max_retries": 0,
             "timeout": httpx2.Timeout(
-                connect=settings.connect_timeout, read=settings.read_timeout, write=WRITE_TIMEOUT, pool=POOL_TIMEOUT
+                connect=settings.connect_timeout,
+                read=max(settings.read_timeout, wait),
+                write=WRITE_TIMEOUT,
+                pool=POOL_TIMEOUT,
             ),
         }
         # Clients for Azure, Vertex and the like rewrite the address from the body's fields, so they get the body as a

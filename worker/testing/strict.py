@@ -128,8 +128,10 @@ def _check_unicode(item: Item, where: str) -> None:
             texts = (item.name, item.arguments)
         case "tool_result":
             texts = (item.summary, item.content or "")
-        case "reasoning" | "opaque":
+        case "reasoning":
             texts = (item.payload,)
+        case "opaque":
+            texts = (item.payload, item.readable)
         case "user" | "assistant" | "context" | "order":
             texts = (item.text,)
     for text in texts:
