@@ -260,7 +260,9 @@ def test_no_sampling_field_is_sent() -> None:
 
 def test_beta_names_of_the_user_are_added_to_ours() -> None:
     settings = ModelSettings(extra_headers={"Anthropic-Beta": "my-beta, other"}, reasoning="low")
-    assert MessagesModel("claude-opus-5-5", settings).headers(PLAIN)["anthropic-beta"] == f"{BINDING_BETA},my-beta,other"
+    assert (
+        MessagesModel("claude-opus-5-5", settings).headers(PLAIN)["anthropic-beta"] == f"{BINDING_BETA},my-beta,other"
+    )
     assert MessagesModel("claude-haiku-4-5", settings).headers(PLAIN)["anthropic-beta"].startswith(INTERLEAVED_BETA)
 
 

@@ -39,7 +39,7 @@ _sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
 _MARK = re.compile(rf"[<＜‹]{_GAP}(?:[/／⁄]{_GAP})?(?:context|order)(?=[\s>/＞]|$)", re.IGNORECASE)
 _LINE_BREAKS = re.compile(r"[\s\x00-\x1f\x7f]+")
-_SEPARATORS = re.compile(r"[\s,\[]*")
+_SEPARATORS = re.compile(r"[\s,]*")
 _decoder = json.JSONDecoder()
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
 _FRAGILE = re.compile(r"\\u[dD][89a-fA-F]|NaN|Infinity")
@@ -229,7 +229,7 @@ class SideEncoder:
 
     def own_memory(self, item: Item) -> bool:
         """Whether an item is a memory that goes as its provider made it."""
-        return isinstance(item, OpaqueItem) and item.is_memory and self.sends(item)
+        return isinstance(item, OpaqueItem) and item.is_memory and self.side(item) == "model"
 
     def joins(self, open_items: Sequence[Item], item: Item) -> bool:
         """Whether `item` belongs to the message of `open_items`."""
@@ -260,6 +260,7 @@ def raw_object(data: str, key: str, value: dict[str, Any]) -> str:
                 if each == value:
                     return data[at:end]
                 continue
+            at += 1
             while True:
                 at = cast("re.Match[str]", _SEPARATORS.match(data, at)).end()
                 each, end = _decoder.raw_decode(data, at)
