@@ -162,6 +162,21 @@ def test_an_opaque_item_that_names_its_tokens_costs_at_least_those() -> None:
     assert estimate_item(OpaqueItem(provider="p", model="m", payload="x" * 40, tokens=900)) >= 900
 
 
+def test_a_memory_costs_the_larger_of_what_its_own_model_and_others_are_sent() -> None:
+    """B056: a switch of the model must not put a request above its ceiling."""
+    for readable, tokens, payload in (
+        ("word " * 4_000, 10, "x" * 40),
+        ("short", 5_000, "x"),
+        ("short", 0, "x" * 20_000),
+    ):
+        item = OpaqueItem(provider="p", model="m", payload=payload, tokens=tokens, source_hash="h", readable=readable)
+        for family in FAMILIES:
+            unread = item.model_copy(update={"source_hash": ""})
+            others = estimate_item(item.as_summary(), family)
+            assert estimate_item(item, family) == max(others, estimate_item(unread, family))
+            assert others > 4_000 or estimate_item(unread, family) >= 5_000
+
+
 def test_a_call_costs_its_name_and_its_arguments() -> None:
     bare = make_call("1", "write_file", "{}")
     full = make_call("1", "write_file", json.dumps({"content": python_source()[:40_000]}))

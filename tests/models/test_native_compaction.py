@@ -248,7 +248,7 @@ async def test_each_refusal_has_its_error_and_leaves_the_way(
     answers = iter([Http(status, body), SUMMARY])
     with server_of(wire, way, lambda _: next(answers)) as server:
         async with model_of(server) as model:
-            model._refused = frozenset(each for _, each in WAYS if each != way)
+            model.refused = frozenset(each for _, each in WAYS if each != way)
             request = request_of(model, [UserItem(text=LONG)])
             with pytest.raises(error) as caught:
                 await model.compact(request)
@@ -406,6 +406,9 @@ def test_a_request_with_a_memory_names_the_beta_of_every_way() -> None:
     assert set(COMPACT_BETAS.values()) <= set(model.headers(own)["anthropic-beta"].split(","))
     assert "compact-" not in model.headers(other)["anthropic-beta"]
     assert json.loads(model.body(own))["messages"][0]["role"] == "assistant"
+    model.refused = frozenset(["summarize"])
+    betas = model.headers(own)["anthropic-beta"]
+    assert COMPACT_BETAS["summarize"] not in betas and COMPACT_BETAS["threshold_edit"] in betas
 
 
 async def test_a_compaction_request_asks_for_nothing_that_must_not_stand_beside_it() -> None:

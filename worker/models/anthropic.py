@@ -166,9 +166,9 @@ class MessagesModel(CompactingModel):
             betas.append(INTERLEAVED_BETA)
         if way is None and self._clearing() is not None:
             betas.append(CLEARING_BETA)
-        # A block does not say by which way it was made.
+        # A block does not say by which way it was made: each that this server may know is named.
         carries = any(self._encoder.own_memory(item) for item in request.items)
-        betas += [beta for each, beta in COMPACT_BETAS.items() if each == way or carries]
+        betas += [b for each, b in COMPACT_BETAS.items() if each == way or (carries and each not in self.refused)]
         given = next((name for name in headers if name.lower() == "anthropic-beta"), None)
         if given is not None:
             betas += [x.strip() for x in headers.pop(given).split(",")]

@@ -31,15 +31,16 @@ class CompactingModel(HttpModel):
 
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
         super().__init__(model_id, settings, client=client)
-        self._refused: frozenset[NativeWay] = frozenset()
+        self.refused: frozenset[NativeWay] = frozenset()
+        """Ways that this server did not take."""
 
     @property
     def capabilities(self) -> Capabilities:
         """What the model can do, with the ways of compacting that are left."""
         found = super().capabilities
-        if self._refused.isdisjoint(found.native_compaction):
+        if self.refused.isdisjoint(found.native_compaction):
             return found
-        left = tuple(way for way in found.native_compaction if way not in self._refused)
+        left = tuple(way for way in found.native_compaction if way not in self.refused)
         return replace(found, native_compaction=left)
 
     async def compact(self, request: Request) -> Compacted:
@@ -51,7 +52,7 @@ class CompactingModel(HttpModel):
             except ModelError as e:
                 if not form_refused(e):
                     raise
-                self._refused = frozenset((*self._refused, way))
+                self.refused = frozenset((*self.refused, way))
                 last = e
         said = f"; it said: {last.message}" if last else ""
         raise BadRequest(
