@@ -25,7 +25,16 @@ from tests.models.compaction_rig import (
     request_of,
     sent,
 )
-from worker.errors import BadRequest, ContextOverflow, InvalidHistory, ModelError, Overloaded, ProviderDown, Refused
+from worker.errors import (
+    BadRequest,
+    ContextOverflow,
+    InvalidHistory,
+    ModelError,
+    Overloaded,
+    ProviderDown,
+    Refused,
+    StreamStalled,
+)
 from worker.items import ContextItem, OpaqueItem, ToolCallItem, UserItem, source_hash
 from worker.models.anthropic import CLEARING_BETA, COMPACT_BETAS, MessagesModel
 from worker.models.base import CompactsNatively, ModelSettings, NativeWay, ToolClearing
@@ -359,6 +368,26 @@ async def test_a_cancelled_compaction_leaves_no_connection(wire: str, way: Nativ
             assert left
             made = await sent(model, [UserItem(text="Go on.")])
             assert made.items, "the model is as it was"
+
+
+@pytest.mark.parametrize(("wire", "way"), WAYS[1:])
+async def test_a_compaction_may_take_longer_than_a_reply_may_be_silent(
+    wire: str, way: NativeWay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes in one piece at the end: cut off by the idle limit of a reply it would be paid for again and again."""
+    monkeypatch.setattr("worker.models.compaction.COMPACT_WAIT", 0.05)
+    with server_of(wire, way, lambda _: Compaction(SUMMARY, fault="silence", after=1)) as server:
+        async with model_of(server, idle_timeout=0.01) as model:
+            with pytest.raises(StreamStalled, match=r"no content for 0\.05 s"):
+                await model.compact_by(way, request_of(model, [UserItem(text=LONG)]))
+
+
+async def test_reasoning_about_a_compaction_takes_nothing_of_the_window() -> None:
+    usage = Tokens(60_000, 700, reasoning=500)
+    with server_of("openai", "compaction_trigger", lambda _: Compaction(SUMMARY, usage=usage)) as server:
+        async with model_of(server) as model:
+            made = await model.compact_by("compaction_trigger", request_of(model, [UserItem(text="x")]))
+    assert (made.item.tokens, made.usage.output_tokens) == (200, 700)
 
 
 # -- later requests

@@ -260,11 +260,16 @@ class HttpModel:
         """One attempt. Raises `ModelError`; cancelled, the connection is closed and nothing is left behind."""
         return await self.stream(request, self.body(request), self.headers(request), emit)
 
-    async def stream(self, request: Request, body: bytes, headers: dict[str, str], emit: Emit) -> Reply:
-        """Sends a body that was made of a request, and reads the reply. As `send`."""
+    async def stream(
+        self, request: Request, body: bytes, headers: dict[str, str], emit: Emit, *, wait: float = 0.0
+    ) -> Reply:
+        """Sends a body that was made of a request, and reads the reply. As `send`.
+
+        `wait` is how many seconds without content are borne, where that is more than the settings allow.
+        """
         sink = self.assembler(request, emit)
         try:
-            answer = await self._transport.exchange(self.path, body, headers, sink)
+            answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
         except StreamBroken:
             if sink.empty:
                 raise self._empty(body) from None

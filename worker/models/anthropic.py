@@ -219,7 +219,7 @@ class MessagesModel(CompactingModel):
                 model=self.name,
             )
         body, headers = self.compact_body(request, way), self.headers(request, way=way)
-        reply = await self.stream(request, body, headers, lambda _: None)
+        reply = await self.stream_compaction(request, body, headers)
         payload, block = self.block_of(reply)
         content = block.get("content")
         if not isinstance(content, str) or not content.strip() or reply.native_stop != COMPACTED:

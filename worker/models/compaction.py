@@ -13,12 +13,15 @@ from worker.models.adapter import HttpModel
 from worker.models.base import Capabilities, Compacted, ModelSettings, NativeWay, Reply, Request, Usage
 from worker.models.encoding import mapping
 
+COMPACT_WAIT = 600.0
+"""Seconds that a provider may say nothing of a compaction: it comes in one piece, also in a stream."""
+
 NO_COMPACTION = "no_compaction"
 """The code of an answer that is complete and holds no usable compaction."""
 
 _UNKNOWN_FORM = re.compile(
-    r"compact|context_management|unknown|unrecognized|unsupported|not (?:supported|permitted|allowed)|unexpected"
-    r"|extra inputs|no such|invalid value",
+    r"compact|context_management|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument|request|value)"
+    r"|not (?:supported|permitted|allowed)|no such",
     re.IGNORECASE,
 )
 
@@ -76,9 +79,13 @@ class CompactingModel(HttpModel):
             payload=payload,
             source_hash=source_hash(request.items),
             readable=readable,
-            tokens=usage.output_tokens,
+            tokens=max(usage.output_tokens - usage.reasoning_tokens, 0),
         )
         return Compacted(item, usage, way, provider_id)
+
+    async def stream_compaction(self, request: Request, body: bytes, headers: dict[str, str]) -> Reply:
+        """The reply to a compaction request. As `send`, but nothing is shown, and the provider has time."""
+        return await self.stream(request, body, headers, lambda _: None, wait=COMPACT_WAIT)
 
     def no_compaction(self, why: str) -> BadRequest:
         """The error of an answer without a usable compaction: the history stays as it is."""

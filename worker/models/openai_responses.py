@@ -22,7 +22,7 @@ from worker.items import (
 from worker.models.adapter import Assembler, effort
 from worker.models.base import Compacted, Emit, ModelSettings, NativeWay, Request, ToolSpec
 from worker.models.classify import classify
-from worker.models.compaction import CompactingModel
+from worker.models.compaction import COMPACT_WAIT, CompactingModel
 from worker.models.encoding import (
     NO_IMAGES,
     SideEncoder,
@@ -42,9 +42,6 @@ from worker.models.encoding import (
 )
 from worker.models.openai_stream import PROVIDER, ResponsesAssembler, responses_usage
 from worker.models.table import known, takes_images
-
-COMPACT_WAIT = 600.0
-"""Seconds that the endpoint may take for a compaction: it sends nothing until it is done."""
 
 _TRIGGER = b'{"type":"compaction_trigger"}'
 _EXTRA_OF_COMPACT = ("prompt_cache_options", "prompt_cache_retention", "service_tier")
@@ -214,7 +211,7 @@ class ResponsesModel(CompactingModel):
         if way == "responses.compact":
             return await self._ask_to_compact(request)
         items = b",".join(part for part in (request.messages, _TRIGGER) if part)
-        reply = await self.stream(request, self._body(request, items), self.headers(request), lambda _: None)
+        reply = await self.stream_compaction(request, self._body(request, items), self.headers(request))
         payload, block = self.block_of(reply, reasoned=True)
         if reply.native_stop != "completed":
             raise self.no_compaction(f"it ended early ({reply.native_stop})")

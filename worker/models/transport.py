@@ -128,17 +128,20 @@ class Transport:
         self._loop: object = None
         self._key = ""
 
-    async def exchange(self, path: str, body: bytes, headers: Mapping[str, str], sink: Sink) -> Mapping[str, str]:
+    async def exchange(
+        self, path: str, body: bytes, headers: Mapping[str, str], sink: Sink, *, wait: float = 0.0
+    ) -> Mapping[str, str]:
         """Posts `body`, feeds the stream to `sink`, and returns the answer's headers.
 
-        Raises `ModelError`. However it ends, also cancelled, the connection is closed or back in the pool when it
+        `wait` is how many seconds without content are borne, where that is more than the settings allow. Raises
+        `ModelError`. However it ends, also cancelled, the connection is closed or back in the pool when it
         returns.
         """
         client = await self._ready()
         with anyio.CancelScope(deadline=anyio.current_time() + ATTEMPT_TIMEOUT) as attempt:
-            response = await self._post(client, path, body, headers)
+            response = await self._post(client, path, body, headers, wait)
             try:
-                await self._read(response, sink)
+                await self._read(response, sink, max(self._settings.idle_timeout, wait))
             except ModelError as e:
                 e.request_id = e.request_id or _request_id(response.headers)
                 raise
@@ -219,7 +222,7 @@ class Transport:
         # Raised outside of the handler: the SDK's error holds the whole request, body and key.
         raise failure
 
-    async def _read(self, response: Any, sink: Sink) -> None:
+    async def _read(self, response: Any, sink: Sink, idle: float) -> None:
         import httpx2
 
         chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
@@ -228,7 +231,6 @@ class Transport:
         content_type = str(response.headers.get("content-type") or "").lower()
         events = 0
         failure: ModelError | None = None
-        idle = self._settings.idle_timeout
         scope = anyio.CancelScope(deadline=anyio.current_time() + idle)
         try:
             with scope:
