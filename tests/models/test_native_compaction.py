@@ -129,6 +129,22 @@ async def test_a_memory_goes_back_byte_for_byte_and_its_model_reads_on_from_it(w
         assert b'{"id": "cmp_' in body, "the server writes blanks behind colons, which nothing of ours does"
 
 
+@pytest.mark.parametrize("way", ["responses.compact", "compaction_trigger"])
+async def test_an_item_keeps_the_very_bytes_in_which_it_came(way: NativeWay) -> None:
+    """B146: blanks, escapes and fields that nobody here knows."""
+    item = r'{ "type" : "compaction","novel":{"b":1.0,"a":[ ]},"id":"cmp \u00e9", "encrypted_content":"g\/A\ud83d" }'
+    response = f'{{"object":"response","id":"r","status":"completed","output":[{item}]}}'
+    answer: Any = Http(200, f'{{"object": "response.compaction", "output":[{{"type":"message"}}, {item} ]}}'.encode())
+    if way == "compaction_trigger":
+        done = f'data: {{"type":"response.output_item.done","output_index":0,"item":{item}}}\n\n'
+        answer = Raw([done.encode(), f'data: {{"type":"response.completed","response":{response}}}\n\n'.encode()])
+    with server_of("openai", way, lambda _: answer) as server:
+        async with model_of(server) as model:
+            made = await model.compact_by(way, request_of(model, [UserItem(text="x")]))
+    assert made.item.payload == item
+    assert made.item.tokens == 0 and made.usage.input_tokens is None, "no usage was reported"
+
+
 @each_way
 async def test_reasoning_of_a_kept_turn_is_worth_nothing_behind_something_else(wire: str, way: NativeWay) -> None:
     with server_of(wire, way) as server:

@@ -182,11 +182,11 @@ blocks = st.lists(
 )
 
 
-@given(blocks, blocks, st.text(), st.booleans())
-def test_what_follows_a_memory_directly_is_bound_as_before(source: Any, kept: Any, summary: str, tools: bool) -> None:
+@given(blocks, blocks, st.text())
+def test_what_follows_a_memory_directly_is_bound_as_before(source: Any, kept: Any, summary: str) -> None:
     body: dict[str, Any] = {"model": "m", "system": "s", "tools": ["t"]}
-    thought = {"type": "thinking", "signature": seal(body, chain(body, [*source, *kept])[-1])}
-    sealed = {"type": "compaction", "signature": seal_memory(body, source, summary, with_tools=tools)}
+    thought = {"type": "thinking", "signature": seal(body, chain([*source, *kept])[-1])}
+    sealed = {"type": "compaction", "signature": seal_memory(body, source, summary)}
     opened = open_memory(sealed)
     assert opened is not None and (opened.summary, opened.model) == (summary, "m")
     behind = [("assistant", sealed), *kept, ("assistant", thought)]

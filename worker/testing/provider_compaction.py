@@ -143,7 +143,7 @@ def _responses(way: NativeWay, step: Compaction, body: dict[str, Any], number: i
         content = [{"type": "output_text", "text": step.beside, "annotations": list[Any]()}]
         output.append({"id": f"msg_{number}", "type": "message", "role": "assistant", "content": content})
     if step.summary is not None:
-        sealed = seal_memory(body, blocks, step.summary, with_tools=way != "responses.compact")
+        sealed = seal_memory(body, blocks, step.summary)
         output.append({"id": f"cmp_{number}", "type": "compaction", "encrypted_content": sealed})
     figures = {
         "input_tokens": usage.input,

@@ -20,23 +20,16 @@ _KEY = b"of the provider server"
 
 
 class Memory(NamedTuple):
-    """What a seal holds: the summary, the model that it is for, and where the chain stood.
-
-    `system` and `tools` are digests of those of the request; an empty one was not known.
-    """
+    """What a seal holds: the model that it is for, the summary, and where the chain stood."""
 
     model: str
     summary: str
     chain: str
-    system: str
-    tools: str
 
 
-def seal_memory(body: dict[str, Any], blocks: Blocks, summary: str, *, with_tools: bool = True) -> str:
+def seal_memory(body: dict[str, Any], blocks: Blocks, summary: str) -> str:
     """A memory of the blocks of a request, as text that says nothing to a reader."""
-    memory = Memory(
-        str(body.get("model", "")), summary, chain(body, blocks)[-1], _system(body), _tools(body) if with_tools else ""
-    )
+    memory = Memory(str(body.get("model", "")), summary, chain(blocks)[-1])
     text = base64.urlsafe_b64encode(json.dumps(memory).encode("utf-8", "surrogatepass")).decode()
     return f"memory-{text}.{_mac(text)}"
 
@@ -50,44 +43,29 @@ def open_memory(block: dict[str, Any]) -> Memory | None:
     return Memory(*cast("list[str]", json.loads(base64.urlsafe_b64decode(text))))
 
 
-def chain(body: dict[str, Any], blocks: Blocks) -> list[str]:
+def chain(blocks: Blocks) -> list[str]:
     """The digest before each block, and behind the last."""
     found = [""]
     for role, block in blocks:
         memory = open_memory(block) if block.get("type") == "compaction" else None
-        if memory is not None and _same_head(memory, body):
-            found.append(memory.chain)
-        else:
-            found.append(_digest([found[-1], role, block]))
+        found.append(memory.chain if memory is not None else _digest([found[-1], role, block]))
     return found
 
 
 def seal(body: dict[str, Any], before: str) -> str:
     """A signature bound to system prompt, tools and the chain before it."""
-    return f"seal-{_digest([_system(body), _tools(body), before])}"
+    return f"seal-{_digest([body.get('system', body.get('instructions')), body.get('tools'), before])}"
 
 
 def broken_seals(body: dict[str, Any], blocks: Blocks) -> list[int]:
     """The places of the reasoning that is bound to something else than what stands before it."""
-    before = chain(body, blocks)
+    before = chain(blocks)
     return [
         place
         for place, (_, block) in enumerate(blocks)
         if block.get("type") in ("thinking", "reasoning")
         and block.get("signature", block.get("encrypted_content")) != seal(body, before[place])
     ]
-
-
-def _same_head(memory: Memory, body: dict[str, Any]) -> bool:
-    return memory.system == _system(body) and memory.tools in ("", _tools(body))
-
-
-def _system(body: dict[str, Any]) -> str:
-    return _digest([body.get("system", body.get("instructions"))])
-
-
-def _tools(body: dict[str, Any]) -> str:
-    return _digest([body.get("tools")])
 
 
 def _digest(value: Iterable[object]) -> str:

@@ -356,7 +356,7 @@ class ProviderServer:
         blocks = history(self.wire, body)
 
         def sign(content: list[Any]) -> str:
-            return seal(body, chain(body, [*blocks, *(("assistant", block) for block in content)])[-1])
+            return seal(body, chain([*blocks, *(("assistant", block) for block in content)])[-1])
 
         return Content(
             model=str(body.get("model", "")),
