@@ -182,6 +182,7 @@ class HttpModel:
         self.official = self.base_url == self.default_base_url
         self._learned: int | None = None
         self._counts = bool(self.count_path)
+        self._carries = False
         self._capabilities: Capabilities | None = None
         self._head: tuple[str, tuple[ToolSpec, ...], bytes] | None = None
         self._transport = Transport(
@@ -220,7 +221,7 @@ class HttpModel:
         return self._encoder
 
     def repair(self, error: InvalidHistory) -> str | None:
-        """Sends the history in another form from now on, after the provider has rejected it for its reasoning or memory.
+        """Sends the history in another form from now on, after the provider has rejected its reasoning or its memory.
 
         Returns what is different, or None where there is no other form.
         """
@@ -231,9 +232,9 @@ class HttpModel:
             self._encoder.reasoning = False
             return "earlier reasoning is left out from now on"
         # OpenAI's refusals of encrypted content do not say whether it is of reasoning.
-        if (about_memory or about_reasoning) and self._encoder.memories:
+        if (about_memory or about_reasoning) and self._carries:
             self._encoder = copy.copy(self._encoder)
-            self._encoder.memories = False
+            self._encoder.memories = self._carries = False
             return "what the provider has compacted is sent as readable text from now on"
         return None
 
@@ -268,6 +269,7 @@ class HttpModel:
         `wait` is how many seconds without content are borne, where that is more than the settings allow.
         """
         sink = self.assembler(request, emit)
+        self._carries = any(self._encoder.own_memory(item) for item in request.items)
         try:
             answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
         except StreamBroken:

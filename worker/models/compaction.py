@@ -20,7 +20,7 @@ NO_COMPACTION = "no_compaction"
 """The code of an answer that is complete and holds no usable compaction."""
 
 _UNKNOWN_FORM = re.compile(
-    r"compact|context_management|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument|request|value)"
+    r"compact|context_management|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument|value)"
     r"|not (?:supported|permitted|allowed)|no such",
     re.IGNORECASE,
 )

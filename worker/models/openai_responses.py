@@ -219,7 +219,7 @@ class ResponsesModel(CompactingModel):
         return self.compacted(request, way, payload, readable="", usage=reply.usage, provider_id=reply.provider_id)
 
     async def _ask_to_compact(self, request: Request) -> Compacted:
-        """By the endpoint of its own, which takes no tools. What it returns beside the compaction are the user's words."""
+        """By the endpoint of its own, which takes no tools. Beside the compaction it returns the user's words."""
         fields: dict[str, Any] = {"model": self.model_id}
         if request.system:
             fields["instructions"] = request.system

@@ -94,7 +94,7 @@ class ResponsesAssembler(Assembler):
         return found
 
     def _outputs(self) -> list[tuple[dict[str, Any], str]]:
-        """The finished items, each with its text as it came (B146); one that the end cut off is in the last event only."""
+        """The finished items, each as it came (B146); one that the end cut off stands in the last event only."""
         done = [self._done[index] for index in sorted(self._done)]
         return done + [(mapping(x), dumps_exact(x)) for x in self._final[len(done) :]]
 

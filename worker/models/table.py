@@ -71,7 +71,11 @@ WAYS: dict[str, tuple[NativeWay, ...]] = {
     "openai": ("responses.compact", "compaction_trigger"),
     "anthropic": ("summarize", "threshold_edit"),
 }
-"""How the vendors compact (facts, providers 2.1 and 2.4), in the order of trying."""
+"""How the vendors compact (facts, providers 2.1 and 2.4), in the order of trying.
+
+OpenAI's SDK lists every model it knows for the endpoint, back to gpt-3.5, so that list tells nothing: the rows below
+say it of gpt-5 and later only. Anthropic names its models.
+"""
 
 
 def _claude(
@@ -82,10 +86,10 @@ def _claude(
     *,
     bound: bool = False,
     compacts: bool = True,
-    clears: bool = True,
+    managed: bool = True,
 ) -> Known:
     binding: Literal["none", "thinking_prefix"] = "thinking_prefix" if bound else "none"
-    return Known(window, output, family, binding, price=price, compacts=compacts, clears=clears)
+    return Known(window, output, family, binding, price=price, compacts=compacts and managed, clears=managed)
 
 
 def _gpt(
@@ -122,8 +126,8 @@ _ROWS: tuple[tuple[re.Pattern[str], Known], ...] = tuple(
         (r"claude-opus-4(?:[-.][01])?", _claude(200_000, 32_000, "claude_old", (15, 75, 1.5, 18.75), compacts=False)),
         (r"claude-sonnet-4(?:[-.][05])?", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75), compacts=False)),
         (r"claude-haiku-4[-.]5", _claude(200_000, 64_000, "claude_old", (1, 5, 0.1, 1.25), compacts=False)),
-        (r"claude-3[-.]7-sonnet", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75), compacts=False, clears=False)),
-        (r"claude-3[-.a-z0-9]*", _claude(200_000, 4_096, "claude_old", None, compacts=False, clears=False)),
+        (r"claude-3[-.]7-sonnet", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75), managed=False)),
+        (r"claude-3[-.a-z0-9]*", _claude(200_000, 4_096, "claude_old", None, managed=False)),
         (r"gpt-6[-.]1-sol", _gpt(1_050_000, 128_000, (2, 10, 0.1, 2.5), bound=True, ttl=1_800)),
         (r"gpt-6[-.]1-terra", _gpt(1_050_000, 128_000, (1, 5, 0.05, 1.25), bound=True, ttl=1_800)),
         (r"gpt-6-astra", _gpt(1_050_000, 128_000, (10, 50, 1, 12.5), bound=True, ttl=1_800)),

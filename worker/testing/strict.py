@@ -26,8 +26,8 @@ def check_items(items: Sequence[Item], *, model: str = "") -> None:
     - no text is empty or blank, every text is valid Unicode, ids of items and of calls are unique;
     - a call has a name of 1 to 64 letters, digits, `_` or `-`, and its arguments are sent as a JSON object;
     - no reply is reasoning alone; with `model` (as `provider:model`), reasoning and opaque items are its own. Encoders
-      leave foreign ones out of what is sent, so a view may hold them: name the model only where it must not. A memory is
-      for everybody.
+      leave foreign ones out of what is sent, so a view may hold them: name the model only where it must not. A memory
+      is for everybody.
     """
     if not items:
         raise InvalidItems("the request has no items")
