@@ -155,6 +155,7 @@ def item_tokens(item: Item, measure: Callable[[str], int]) -> int:
         case "context" | "order":
             return CONTEXT_TOKENS + measure(item.text)
         case "opaque":
+            # What a memory costs a model that reads it as text: `worker.memory.reading_tokens`.
             return MESSAGE_TOKENS + max(item.tokens, estimate_opaque(item.payload))
 
 

@@ -7,12 +7,18 @@ them (its view) may replace some by smaller ones, never reorder them.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from worker.ids import uuid7
-from worker.text import clean, clean_deep, size
+from worker.text import clean, clean_deep, sha256, size
+
+UNREADABLE = (
+    "[An earlier part of this session was compacted by its model's provider, in a form that only that model reads.]"
+)
+"""What others read of a memory that came without a readable text."""
 
 SUMMARY_CHARS = 400
 """A tool output's summary has at most this many characters."""
@@ -194,12 +200,23 @@ class OpaqueItem(_Base):
         """Whether it stands for other items."""
         return bool(self.source_hash)
 
+    def as_summary(self) -> ContextItem:
+        """A memory as everybody but its own model reads it."""
+        source = f"compacted by {self.provider}:{self.model}"
+        return ContextItem(id=self.id, kind="summary", text=self.readable or UNREADABLE, source=source, trust="model")
+
 
 Item: TypeAlias = Annotated[
     UserItem | AssistantItem | ReasoningItem | ToolCallItem | ToolResultItem | ContextItem | OrderItem | OpaqueItem,
     Field(discriminator="type"),
 ]
 ReplyItem: TypeAlias = Annotated[AssistantItem | ReasoningItem | ToolCallItem | OpaqueItem, Field(discriminator="type")]
+
+
+def source_hash(items: Iterable[Item]) -> str:
+    """The hash of the items that a memory stands for: of their ids, in order."""
+    return sha256("\n".join(item.id for item in items))
+
 
 items_adapter: TypeAdapter[list[Item]] = TypeAdapter(list[Item], config=ConfigDict(defer_build=True))
 item_adapter: TypeAdapter[Item] = TypeAdapter(Item, config=ConfigDict(defer_build=True))

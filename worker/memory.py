@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from worker.estimate import estimate_item
-from worker.items import ContextItem, Item, OpaqueItem
+from worker.items import Item, OpaqueItem
 from worker.models.base import Family
 from worker.text import sha256
 
@@ -24,10 +24,7 @@ def maker_of(memory: OpaqueItem) -> str:
 
 def read_by_others(item: Item) -> Item:
     """The item as a reader that is not its own model gets it: a memory as a summary, anything else as it is."""
-    if not isinstance(item, OpaqueItem) or not item.is_memory:
-        return item
-    source = f"native memory of {maker_of(item)}"
-    return ContextItem(id=item.id, kind="summary", text=item.readable, source=source, trust="model")
+    return item.as_summary() if isinstance(item, OpaqueItem) and item.is_memory else item
 
 
 def reading_tokens(view: Sequence[Item], model: str, family: Family) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 from anyio import to_thread
 
 from interceptors.ceiling import LEARNED_ANEW
-from pod.context.native import source_hash
 from pod.context.parts import Parts
 from pod.context.policy import Limits, Plan, Rung, RungFailed, Trigger, make_plan, mandatory_of
 from pod.context.rungs import rungs_of
@@ -18,6 +17,7 @@ from pod.context.segmenting import NextSegment
 from pod.errors import StoreError
 from pod.log import entries as e
 from worker.ids import uuid7
+from worker.items import source_hash
 from worker.records import Warned
 from worker.results import Failed, LimitReached, Outcome
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from pod.errors import PodError
 from pod.log import entries as e
 from worker.errors import ModelError
 from worker.estimate import estimate_item
-from worker.items import Item, OpaqueItem
+from worker.items import Item, OpaqueItem, source_hash
 from worker.memory import maker_of, provenance
 from worker.models.base import Compacted, CompactsNatively, Model, Usage
 from worker.records import Warned
@@ -31,11 +31,6 @@ UNREADABLE = (
     "session_history has them."
 )
 """What others read of a memory that nothing is known of."""
-
-
-def source_hash(items: Sequence[Item]) -> str:
-    """The hash of what is compacted: SHA-256 of the items' ids, in order."""
-    return sha256("\n".join(item.id for item in items))
 
 
 def compacts(model: Model) -> bool:

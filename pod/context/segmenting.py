@@ -8,14 +8,13 @@ from pathlib import Path
 
 from compact_worker import Reference
 from pod.context import opening as op
-from pod.context.native import source_hash
 from pod.context.parts import Parts
 from pod.context.policy import Memory, Plan
 from pod.errors import StoreError
 from pod.log import entries as e
 from worker.estimate import estimate_item
 from worker.ids import uuid7
-from worker.items import ContextItem, Item, ToolResultItem
+from worker.items import ContextItem, Item, ToolResultItem, source_hash
 from worker.memory import maker_of
 from worker.text import sha256
 from worker.tools import ToolFault

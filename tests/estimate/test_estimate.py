@@ -27,6 +27,7 @@ from worker.items import (
     UserItem,
     make_call,
 )
+from worker.memory import reading_tokens
 from worker.models.base import Family, ToolSpec
 
 STDLIB = Path(os.__file__).parent
@@ -160,6 +161,21 @@ def test_opaque_reasoning_is_counted_by_its_size() -> None:
 
 def test_an_opaque_item_that_names_its_tokens_costs_at_least_those() -> None:
     assert estimate_item(OpaqueItem(provider="p", model="m", payload="x" * 40, tokens=900)) >= 900
+
+
+def test_a_memory_costs_its_own_model_what_it_sends_and_others_what_they_read() -> None:
+    """B056: a switch of the model must not put a request above its ceiling."""
+    for readable, tokens, payload in (
+        ("word " * 4_000, 10, "x" * 40),
+        ("short", 5_000, "x"),
+        ("short", 0, "x" * 20_000),
+    ):
+        item = OpaqueItem(provider="p", model="m", payload=payload, tokens=tokens, source_hash="h", readable=readable)
+        for family in FAMILIES:
+            own = estimate_item(item, family)
+            assert own == estimate_item(item.model_copy(update={"source_hash": ""}), family)
+            assert reading_tokens([item], "p:m", family) == 0
+            assert own + reading_tokens([item], "q:m", family) == estimate_item(item.as_summary(), family)
 
 
 def test_a_call_costs_its_name_and_its_arguments() -> None:

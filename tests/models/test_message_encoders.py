@@ -24,10 +24,11 @@ from worker.items import (
 )
 from worker.models.anthropic import MessagesEncoder
 from worker.models.base import Encoder
-from worker.models.encoding import context_text, dumps, dumps_exact, neutral, order_text, wire_id, wire_name
+from worker.models.encoding import context_text, dumps, dumps_exact, neutral, order_text, raw_object, wire_id, wire_name
 from worker.models.openai_chat import ChatEncoder
 from worker.models.openai_responses import ResponsesEncoder
 from worker.models.wire import Wire
+from worker.testing import PlainEncoder
 
 CHAT, RESPONSES, CLAUDE = ChatEncoder("m"), ResponsesEncoder("m"), MessagesEncoder("m")
 PICTURE = Image(media_type="image/png", data="QUJD")
@@ -265,6 +266,90 @@ def test_opaque_items_go_back_to_their_own_model_only() -> None:
     assert len(sent(MessagesEncoder("n"), block, AssistantItem(text="x"))[0]["content"]) == 1
     assert [x["type"] for x in sent(RESPONSES, block, AssistantItem(text="x"))] == ["message"]
     assert sent(CHAT, block, AssistantItem(text="x")) == [{"role": "assistant", "content": "x"}]
+
+
+# -- memories: what a provider compacted
+
+
+def memory(provider: str, readable: str = "Read a.py. </context>", **rest: Any) -> OpaqueItem:
+    payload = '{"type": "compaction", "encrypted_content":"abc"}'
+    return OpaqueItem(provider=provider, model="m", payload=payload, source_hash="h", readable=readable, **rest)
+
+
+ENCODERS: dict[str, Encoder] = {"openai-chat": CHAT, "openai": RESPONSES, "anthropic": CLAUDE, "offline": PlainEncoder("offline", "m")}  # fmt: skip
+BEHIND = {
+    "of the user": UserItem(text="Go on."),
+    "of the model": AssistantItem(text="Next.", reply="r"),
+    "of a reply without a name": AssistantItem(text="Next."),
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("name", ["openai", "anthropic"])
+def test_a_memory_is_a_message_of_its_own_byte_for_byte(name: str, behind: str) -> None:
+    own = memory(name)
+    body = Wire(ENCODERS[name], [own, BEHIND[behind]]).body()
+    alone = {"openai": own.payload, "anthropic": '{"role":"assistant","content":[' + own.payload + "]}"}[name]
+    assert body == alone.encode() + b"," + Wire(ENCODERS[name], [BEHIND[behind]]).body()
+
+
+@given(st.text(), st.text(min_size=1))
+def test_a_payload_is_spliced_whatever_it_holds(text: str, blank: str) -> None:
+    """B146: the text of a memory is never parsed and written again."""
+    value = json.dumps({"type": "compaction", "encrypted_content": text}, ensure_ascii=len(blank) % 2 == 0, indent=1)
+    payload = value.encode("utf-8", "replace").decode()
+    for name in ("openai", "anthropic"):
+        own = OpaqueItem(provider=name, model="m", payload=payload, source_hash="h")
+        assert payload.encode() in Wire(ENCODERS[name], [own]).body()
+
+
+@pytest.mark.parametrize("made_by", ["openai", "anthropic", "offline"])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_whoever_else_is_asked_reads_a_memory_as_a_summary(name: str, made_by: str) -> None:
+    """B013: a switch of the model rebuilds by itself; the text is data, and cannot close its wrapper (B044)."""
+    item = memory(made_by)
+    if name == made_by:
+        item = item.model_copy(update={"model": "another"})
+    same = ContextItem(kind="summary", text=item.readable, source=f"compacted by {item.provider}:{item.model}")
+    for items in ([UserItem(text="Go on.")], [AssistantItem(text="Next.", reply="r"), UserItem(text="x")]):
+        assert Wire(ENCODERS[name], [item, *items]).body() == Wire(ENCODERS[name], [same, *items]).body()
+    assert b"encrypted_content" not in Wire(ENCODERS[name], [item]).body()
+
+
+def test_a_memory_that_nobody_else_can_read_says_so() -> None:
+    assert "only that model reads" in Wire(CHAT, [memory("openai", "")]).body().decode()
+
+
+def test_an_opaque_item_that_stands_for_nothing_is_left_out_as_before() -> None:
+    block = OpaqueItem(provider="other", model="m", payload="{}", readable="not sent")
+    for encoder in ENCODERS.values():
+        assert (
+            Wire(encoder, [UserItem(text="a"), block, UserItem(text="b")]).body()
+            == Wire(encoder, [UserItem(text="a"), UserItem(text="b")]).body()
+        )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), JSON, max_size=4), JSON, st.sampled_from([None, 1]), st.booleans())
+def test_an_object_is_found_byte_for_byte_in_what_it_came_in(
+    value: Any, noise: Any, indent: Any, escaped: bool
+) -> None:
+    """B146."""
+    text = json.dumps(value, ensure_ascii=escaped, indent=indent)
+    around = json.dumps(noise)
+    assert raw_object(f'{{"a":{around}, "item" : {text},"z":{around}}}', "item", value) == text
+    others = f'"\\"output\\": [1]", {around}'
+    assert raw_object(f'{{"a": [{others}], "output": [{around}, {text} ,{around}]}}', "output", value) in (
+        text,
+        around,
+    )
+    assert json.loads(raw_object("no JSON", "item", value)) == value
 
 
 # -- calls that are damaged, ids and names of other providers

@@ -16,6 +16,7 @@ from worker.testing.provider_server import Answer, Call, Http, ProviderServer, R
 
 pytestmark = pytest.mark.anyio
 TOOL = ToolSpec("t", "d", {"type": "object", "properties": {"b": {}, "a": {}}})
+PLAIN = Request("", (), (), b"", 1_000)
 
 
 def body(model_id: str, settings: ModelSettings | None = None, **rest: Any) -> dict[str, Any]:
@@ -220,9 +221,9 @@ def test_cache_markers_stand_behind_the_system_prompt_and_move_at_the_end() -> N
 def test_models_that_bind_thinking_are_asked_to_drop_what_does_not_fit() -> None:
     drop = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
     assert body("claude-opus-5-5")["thinking"] == drop
-    assert MessagesModel("claude-opus-5-5").headers()["anthropic-beta"] == BINDING_BETA
+    assert MessagesModel("claude-opus-5-5").headers(PLAIN)["anthropic-beta"] == BINDING_BETA
     assert "thinking" not in body("claude-opus-4-8")
-    assert "anthropic-beta" not in MessagesModel("claude-opus-4-8").headers()
+    assert "anthropic-beta" not in MessagesModel("claude-opus-4-8").headers(PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -254,13 +255,15 @@ def test_no_sampling_field_is_sent() -> None:
     assert "temperature" not in sent and "top_p" not in sent
     older = ModelSettings(extra_headers={"anthropic-version": "2023-06-01"}, extra_body={"temperature": 0.5})
     assert body("claude-opus-5-5", older)["temperature"] == 0.5
-    assert MessagesModel("claude-opus-5-5", older).headers()["anthropic-version"] == "2023-06-01"
+    assert MessagesModel("claude-opus-5-5", older).headers(PLAIN)["anthropic-version"] == "2023-06-01"
 
 
 def test_beta_names_of_the_user_are_added_to_ours() -> None:
     settings = ModelSettings(extra_headers={"Anthropic-Beta": "my-beta, other"}, reasoning="low")
-    assert MessagesModel("claude-opus-5-5", settings).headers()["anthropic-beta"] == f"{BINDING_BETA},my-beta,other"
-    assert MessagesModel("claude-haiku-4-5", settings).headers()["anthropic-beta"].startswith(INTERLEAVED_BETA)
+    assert (
+        MessagesModel("claude-opus-5-5", settings).headers(PLAIN)["anthropic-beta"] == f"{BINDING_BETA},my-beta,other"
+    )
+    assert MessagesModel("claude-haiku-4-5", settings).headers(PLAIN)["anthropic-beta"].startswith(INTERLEAVED_BETA)
 
 
 def test_tools_have_sorted_keys_and_their_own_order() -> None:

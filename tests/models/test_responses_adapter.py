@@ -10,7 +10,8 @@ import pytest
 from worker.errors import ContextOverflow, ModelError, Overloaded, ProviderDown, Refused
 from worker.items import OpaqueItem, ReasoningItem, ToolResultItem, UserItem
 from worker.models.base import ModelSettings, Request
-from worker.models.openai_responses import ResponsesModel, responses_usage
+from worker.models.openai_responses import ResponsesModel
+from worker.models.openai_stream import responses_usage
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer, Raw, Tokens
 
 pytestmark = pytest.mark.anyio

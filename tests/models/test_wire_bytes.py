@@ -69,6 +69,15 @@ def items(name: str) -> st.SearchStrategy[Item]:
         st.builds(
             OpaqueItem,
             id=st.just("i"),
+            provider=st.sampled_from([provider, "other"]),
+            model=st.just("m"),
+            payload=st.just('{"type":"compaction"}'),
+            source_hash=st.just("h"),
+            readable=text,
+        ),
+        st.builds(
+            OpaqueItem,
+            id=st.just("i"),
             provider=st.just("other"),
             model=st.just("m"),
             payload=st.just("{}"),
@@ -123,9 +132,10 @@ def test_every_body_is_valid_json_and_roles_alternate(run: tuple[str, list[Item]
     if name == "responses":
         return
     roles = [message["role"] for message in messages if message["role"] != "tool"]
-    spoken = [m["role"] for m in messages]
-    for before, after in itertools.pairwise(spoken):
-        assert before == "tool" or before != after, spoken
+    for before, after in itertools.pairwise(messages):
+        if {"type": "compaction"} in (before["content"][:1] + after["content"][:1] if name == "anthropic" else []):
+            continue
+        assert before["role"] == "tool" or before["role"] != after["role"], messages
     assert set(roles) <= {"user", "assistant"}
 
 

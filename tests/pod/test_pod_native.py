@@ -9,7 +9,6 @@ import anyio
 import pytest
 
 from pod.context.checkpoint import PREAMBLE
-from pod.context.native import source_hash
 from pod.log import entries as e
 from tests.pod.native_rig import PRICE, MemoryEncoder, NativeAgent, compacted, memories, native, rungs
 from tests.pod.pod_rig import (
@@ -27,7 +26,7 @@ from tests.pod.pod_rig import (
     words,
 )
 from worker.errors import BadRequest, ProviderDown, RateLimited
-from worker.items import OpaqueItem, ReasoningItem, UserItem
+from worker.items import OpaqueItem, ReasoningItem, UserItem, source_hash
 from worker.memory import read_by_others
 from worker.models.base import Usage
 from worker.records import ModelSwitched, Warned

@@ -101,6 +101,13 @@ def test_reasoning_of_another_model_is_rejected_where_the_model_is_named() -> No
         check_items(items, model="p:other")
 
 
+def test_a_memory_is_for_every_model() -> None:
+    memory = OpaqueItem(provider="p", model="m", payload="{}", source_hash="h", readable="What happened.")
+    check_items([memory, user()], model="p:other")
+    with pytest.raises(InvalidItems, match="surrogate"):
+        check_items([memory.model_copy(update={"readable": "\ud800"}), user()])
+
+
 @pytest.mark.parametrize("kind", GOOD)
 def test_a_request_is_taken_with_the_messages_of_its_items(kind: str) -> None:
     encoder = PlainEncoder("p", "m")

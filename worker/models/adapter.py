@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Set
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -181,6 +182,7 @@ class HttpModel:
         self.official = self.base_url == self.default_base_url
         self._learned: int | None = None
         self._counts = bool(self.count_path)
+        self._carries = False
         self._capabilities: Capabilities | None = None
         self._head: tuple[str, tuple[ToolSpec, ...], bytes] | None = None
         self._transport = Transport(
@@ -219,15 +221,22 @@ class HttpModel:
         return self._encoder
 
     def repair(self, error: InvalidHistory) -> str | None:
-        """Sends the history in another form from now on, after the provider has rejected it for its reasoning.
+        """Sends the history in another form from now on, after the provider has rejected its reasoning or its memory.
 
         Returns what is different, or None where there is no other form.
         """
-        if not self._encoder.reasoning or _ABOUT_REASONING.search(error.message) is None:
-            return None
-        self._encoder = copy.copy(self._encoder)
-        self._encoder.reasoning = False
-        return "earlier reasoning is left out from now on"
+        about_memory = (error.code or "").startswith("compaction_") or "compaction" in error.message
+        about_reasoning = not about_memory and _ABOUT_REASONING.search(error.message) is not None
+        if about_reasoning and self._encoder.reasoning:
+            self._encoder = copy.copy(self._encoder)
+            self._encoder.reasoning = False
+            return "earlier reasoning is left out from now on"
+        # OpenAI's refusals of encrypted content do not say whether it is of reasoning.
+        if (about_memory or about_reasoning) and self._carries:
+            self._encoder = copy.copy(self._encoder)
+            self._encoder.memories = self._carries = False
+            return "what the provider has compacted is sent as readable text from now on"
+        return None
 
     def learn(self, window: int) -> None:
         """Takes a window in tokens that the provider named; a window from the manifest outranks it."""
@@ -250,15 +259,24 @@ class HttpModel:
 
     async def send(self, request: Request, emit: Emit) -> Reply:
         """One attempt. Raises `ModelError`; cancelled, the connection is closed and nothing is left behind."""
+        return await self.stream(request, self.body(request), self.headers(request), emit)
+
+    async def stream(
+        self, request: Request, body: bytes, headers: dict[str, str], emit: Emit, *, wait: float = 0.0
+    ) -> Reply:
+        """Sends a body that was made of a request, and reads the reply. As `send`.
+
+        `wait` is how many seconds without content are borne, where that is more than the settings allow.
+        """
         sink = self.assembler(request, emit)
-        body = self.body(request)
+        self._carries = any(self._encoder.own_memory(item) for item in request.items)
         try:
-            headers = await self._transport.exchange(self.path, body, self.headers(), sink)
+            answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
         except StreamBroken:
             if sink.empty:
                 raise self._empty(body) from None
             raise
-        return self._reply(request, sink, headers.get("x-request-id") or headers.get("request-id"))
+        return self._reply(request, sink, answer.get("x-request-id") or answer.get("request-id"))
 
     async def prepare(self) -> None:
         """Makes the client, which takes seconds the first time. Raises `ModelError`."""
@@ -270,12 +288,12 @@ class HttpModel:
         A server that has no such endpoint is not asked again.
         """
         try:
-            answer = await self._transport.ask(self.count_path, self.count_body(request), self.headers())
+            answer = await self._transport.ask(self.count_path, self.count_body(request), self.headers(request))
         except (ModelNotFound, BadRequest):
             self._counts = False
             self._capabilities = None
             raise
-        return whole_number(mapping(answer).get("input_tokens"))
+        return whole_number(mapping(answer.value).get("input_tokens"))
 
     def count_body(self, request: Request) -> bytes:
         """What is counted, for an API that can."""
@@ -285,8 +303,8 @@ class HttpModel:
         """The whole request as bytes: one join."""
         raise NotImplementedError
 
-    def headers(self) -> dict[str, str]:
-        """Headers beside those of the SDK."""
+    def headers(self, request: Request) -> dict[str, str]:
+        """Headers of a request beside those of the SDK."""
         return {"content-type": "application/json", **self.settings.extra_headers}
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
@@ -297,9 +315,11 @@ class HttpModel:
         """The output limit of a request in tokens."""
         return request.max_output_tokens or self.settings.max_output_tokens or FALLBACK_OUTPUT
 
-    def with_extra(self, fields: dict[str, Any], *, static: bool) -> bytes:
-        """Fields of a body without their braces. `extra_body` outranks them; its fields stand in the static head."""
-        extra = self.settings.extra_body
+    def with_extra(self, fields: dict[str, Any], *, static: bool, without: Set[str] = frozenset()) -> bytes:
+        """Fields of a body without their braces. `extra_body`, but for the keys of `without`, outranks them; its fields
+        stand in the static head.
+        """
+        extra = {k: v for k, v in self.settings.extra_body.items() if k not in without}
         merged = {**fields, **extra} if static else {k: v for k, v in fields.items() if k not in extra}
         return dumps(merged)[1:-1]
 

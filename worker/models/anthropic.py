@@ -8,11 +8,12 @@ reported in the reply. This version of the API takes no temperature or top_p, so
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from worker.errors import InvalidHistory
+from worker.errors import BadRequest, InvalidHistory
+from worker.estimate import estimate_items, estimate_spec, estimate_text
 from worker.items import (
     AssistantItem,
     Item,
@@ -21,14 +22,16 @@ from worker.items import (
     ToolCallItem,
     ToolResultItem,
 )
-from worker.models.adapter import Assembler, HttpModel, effort
-from worker.models.anthropic_stream import PROVIDER, MessagesAssembler
-from worker.models.base import Capabilities, Emit, ModelSettings, Request, ToolSpec
+from worker.models.adapter import Assembler, effort
+from worker.models.anthropic_stream import COMPACTED, PROVIDER, MessagesAssembler
+from worker.models.base import Capabilities, Compacted, Emit, ModelSettings, NativeWay, Request, ToolClearing, ToolSpec
+from worker.models.compaction import CompactingModel
 from worker.models.encoding import (
     NO_IMAGES,
     SideEncoder,
     dumps,
     images_of,
+    mapping,
     result_text,
     spliced,
     tool_defs,
@@ -38,9 +41,19 @@ from worker.models.encoding import (
     wire_name,
 )
 from worker.models.table import known, takes_images
+from worker.text import clean
 
 BINDING_BETA = "thinking-binding-controls-2026-08-01"
 INTERLEAVED_BETA = "interleaved-thinking-2025-05-14"
+CLEARING_BETA = "context-management-2025-06-27"
+COMPACT_BETAS: dict[NativeWay, str] = {"summarize": "compact-2026-09-04", "threshold_edit": "compact-2026-01-12"}
+"""The beta of each way to compact; a request that carries a compaction needs it too."""
+
+MIN_TRIGGER = 50_000
+"""The smallest threshold in input tokens at which the API compacts (facts, providers 2.4)."""
+
+NOT_WITH_COMPACTION = frozenset({"context_management", "stop_sequences", "tool_choice", "output_format"})
+"""Fields that a compaction request must not have."""
 
 MIN_BUDGET = 1_024
 """The smallest thinking budget in tokens that the API takes."""
@@ -109,7 +122,7 @@ def _image(image: Any) -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.data}}
 
 
-class MessagesModel(HttpModel):
+class MessagesModel(CompactingModel):
     """`anthropic:MODEL`."""
 
     provider = PROVIDER
@@ -145,12 +158,17 @@ class MessagesModel(HttpModel):
         """The paths of this API begin with the version, so the base must not end with it."""
         return url.removesuffix("/v1")
 
-    def headers(self) -> dict[str, str]:
-        """With the beta names; those of `extra_headers` are added to ours."""
-        headers = super().headers()
+    def headers(self, request: Request, *, way: NativeWay | None = None) -> dict[str, str]:
+        """With the beta names; those of `extra_headers` are added to ours. `way` is that of a compaction request."""
+        headers = super().headers(request)
         betas = [BINDING_BETA] if self._bound else []
         if self._budget_only and self.settings.reasoning is not None:
             betas.append(INTERLEAVED_BETA)
+        if way is None and self._clearing() is not None:
+            betas.append(CLEARING_BETA)
+        # A block does not say by which way it was made: each that this server may know is named.
+        carries = bool(request.items) and self._encoder.own_memory(request.items[0])
+        betas += [b for each, b in COMPACT_BETAS.items() if each == way or (carries and each not in self.refused)]
         given = next((name for name in headers if name.lower() == "anthropic-beta"), None)
         if given is not None:
             betas += [x.strip() for x in headers.pop(given).split(",")]
@@ -158,15 +176,15 @@ class MessagesModel(HttpModel):
             headers["anthropic-beta"] = ",".join(dict.fromkeys(betas))
         return headers
 
-    def encode_head(self, system: str, tools: tuple[ToolSpec, ...]) -> bytes:
+    def encode_head(self, system: str, tools: tuple[ToolSpec, ...], *, without: Set[str] = frozenset()) -> bytes:
         """Model, cache markers, tools, system prompt. One marker stands behind tools and system, the automatic one at
-        the end moves.
+        the end moves. `without` names keys of `extra_body` that are left out.
         """
         marker = self._marker()
         fields: dict[str, Any] = {"model": self.model_id}
         if marker is not None:
             fields["cache_control"] = marker
-        head = b"{" + self.with_extra(fields, static=True)
+        head = b"{" + self.with_extra(fields, static=True, without=without)
         if tools:
             head += b',"tools":' + tool_defs(tools, "anthropic")
             if marker is not None and not system.strip():
@@ -180,14 +198,77 @@ class MessagesModel(HttpModel):
 
     def body(self, request: Request) -> bytes:
         """Head, messages, and what changes from request to request."""
-        asked = self.asked(request)
-        tail: dict[str, Any] = {"max_tokens": asked, "stream": True, **self._thinking(asked, request.items)}
+        tail = self._tail(request) | self._management()
         return b"".join((self.head(request), *request.pieces, b"],", self.with_extra(tail, static=False), b"}"))
+
+    def _tail(self, request: Request) -> dict[str, Any]:
+        asked = self.asked(request)
+        return {"max_tokens": asked, "stream": True, **self._thinking(asked, request.items)}
 
     def count_body(self, request: Request) -> bytes:
         """The same input, without what is about the reply."""
-        thinking = self.with_extra(self._thinking(self.asked(request), request.items), static=False)
-        return b"".join((self.head(request), *request.pieces, b"]", b"," if thinking else b"", thinking, b"}"))
+        fields = self._thinking(self.asked(request), request.items) | self._management()
+        tail = self.with_extra(fields, static=False)
+        return b"".join((self.head(request), *request.pieces, b"]", b"," if tail else b"", tail, b"}"))
+
+    async def compact_by(self, way: NativeWay, request: Request) -> Compacted:
+        """Both ways are streamed, behind the very prefix of the requests before, so that it is read from the cache."""
+        if way == "threshold_edit" and (size := self._size(request)) < MIN_TRIGGER:
+            raise BadRequest(
+                f"the provider compacts an input of at least {MIN_TRIGGER:,} tokens; this one has about {size:,}",
+                model=self.name,
+            )
+        body, headers = self.compact_body(request, way), self.headers(request, way=way)
+        reply = await self.stream_compaction(request, body, headers)
+        payload, block = self.block_of(reply)
+        content = block.get("content")
+        if not isinstance(content, str) or not content.strip() or reply.native_stop != COMPACTED:
+            raise self.no_compaction(f"it has no summary (stop: {reply.native_stop})")
+        return self.compacted(
+            request, way, payload, readable=clean(content), usage=reply.usage, provider_id=reply.provider_id
+        )
+
+    def compact_body(self, request: Request, way: NativeWay) -> bytes:
+        """The body of a compaction request."""
+        extra = self.settings.extra_body
+        without = NOT_WITH_COMPACTION & extra.keys()
+        if "format" in mapping(extra.get("output_config")):
+            without |= {"output_config"}
+        head = self.encode_head(request.system, request.tools, without=without) if without else self.head(request)
+        tail = self._tail(request)
+        if way == "summarize":
+            tail["compaction"] = {"type": "summarize"}
+        else:
+            trigger = {"type": "input_tokens", "value": MIN_TRIGGER}
+            edit = {"type": "compact_20260112", "trigger": trigger, "pause_after_compaction": True}
+            tail["context_management"] = {"edits": [edit]}
+        fields = self.with_extra(tail, static=False, without=without)
+        return b"".join((head, *request.pieces, b"],", fields, b"}"))
+
+    def _size(self, request: Request) -> int:
+        """An estimate of the input in tokens."""
+        family = self.capabilities.family
+        specs = sum(estimate_spec(spec, family) for spec in request.tools)
+        return estimate_text(request.system, family) + specs + estimate_items(request.items, family)
+
+    def _clearing(self) -> ToolClearing | None:
+        return self.settings.tool_clearing if self.capabilities.tool_clearing else None
+
+    def _management(self) -> dict[str, Any]:
+        """The field that asks for old tool results to be cleared."""
+        clearing = self._clearing()
+        if clearing is None:
+            return {}
+        edit: dict[str, Any] = {
+            "type": "clear_tool_uses_20250919",
+            "trigger": {"type": "input_tokens", "value": clearing.trigger},
+            "keep": {"type": "tool_uses", "value": clearing.keep},
+        }
+        if clearing.at_least:
+            edit["clear_at_least"] = {"type": "input_tokens", "value": clearing.at_least}
+        if clearing.exclude:
+            edit["exclude_tools"] = list(clearing.exclude)
+        return {"context_management": {"edits": [edit]}}
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

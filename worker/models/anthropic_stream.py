@@ -13,6 +13,9 @@ from worker.text import clean
 
 PROVIDER = "anthropic"
 
+COMPACTED = "compaction"
+"""The stop reason of a reply that is a compaction."""
+
 
 class _Block:
     """A content block while it streams."""
@@ -39,7 +42,6 @@ _DELTAS = {
     "text_delta": ("text", "text"),
     "thinking_delta": ("thinking", "thinking"),
     "signature_delta": ("signature", "signature"),
-    "compaction_delta": ("content", "content"),
 }
 
 
@@ -51,6 +53,8 @@ class MessagesAssembler(Assembler):
         self._model_id = model_id
         self._blocks: dict[int, _Block] = {}
         self._usage: dict[str, Any] = {}
+        self._dropped: list[dict[str, Any]] = []
+        self._cleared: list[dict[str, Any]] = []
 
     def event(self, name: str, data: str) -> bool:
         """Takes one event."""
@@ -136,6 +140,12 @@ class MessagesAssembler(Assembler):
     def _delta(self, index: int, delta: dict[str, Any]) -> None:
         block = self._blocks.setdefault(index, _Block({"type": "text"}))
         kind = _str(delta.get("type"))
+        if kind == "compaction_delta":
+            # A field that stays null is sent back as null: it says that there is no summary.
+            for field in ("content", "encrypted_content"):
+                if isinstance(delta.get(field), str):
+                    block.add(field, delta[field])
+            return
         if kind == "input_json_delta":
             block.json.append(_str(delta.get("partial_json")))
             return
@@ -150,7 +160,7 @@ class MessagesAssembler(Assembler):
             self.text("reasoning", text)
 
     def _stop(self) -> None:
-        self.usage = messages_usage(self._usage)
+        self.usage = compaction_usage(self._usage) if self.native_stop == COMPACTED else messages_usage(self._usage)
         if not self.native_stop:
             # Without a reason the end of the body is judged as a broken stream.
             self.finished = True
@@ -179,7 +189,11 @@ class MessagesAssembler(Assembler):
 
     def _transformed(self, holder: dict[str, Any]) -> None:
         if isinstance(holder.get("input_transformations"), list):
-            self.transformations = [mapping(x) for x in holder["input_transformations"]]
+            self._dropped = [mapping(x) for x in holder["input_transformations"]]
+        managed = mapping(holder.get("context_management"))
+        if "applied_edits" in managed:
+            self._cleared = [mapping(x) for x in listing(managed["applied_edits"])]
+        self.transformations = [*self._dropped, *self._cleared]
 
 
 def messages_usage(usage: dict[str, Any]) -> Usage:
@@ -199,6 +213,20 @@ def messages_usage(usage: dict[str, Any]) -> Usage:
         cache_write_tokens=written,
         output_tokens=count(usage.get("output_tokens")),
         reasoning_tokens=count(mapping(usage.get("output_tokens_details")).get("thinking_tokens")),
+    )
+
+
+def compaction_usage(usage: dict[str, Any]) -> Usage:
+    """Usage of a reply that is a compaction: that of the compaction itself, which the totals leave out."""
+    rounds = [mapping(x) for x in listing(usage.get("iterations"))]
+    made = [messages_usage(x) for x in rounds if x.get("type") == "compaction"]
+    if not made:
+        return messages_usage(usage)
+    return Usage(
+        input_tokens=sum(x.input_tokens or 0 for x in made),
+        cached_tokens=sum(x.cached_tokens for x in made),
+        cache_write_tokens=sum(x.cache_write_tokens for x in made),
+        output_tokens=sum(x.output_tokens for x in made),
     )
 
 

@@ -75,6 +75,8 @@ _CODES: dict[str, type[ModelError]] = {
     "compaction_block_misplaced": InvalidHistory,
     "compaction_content_mismatch": InvalidHistory,
     "compaction_incomplete_turn": InvalidHistory,
+    "compaction_nothing_to_summarize": BadRequest,
+    "compaction_too_many_tool_references": BadRequest,
     "compaction_signature_invalid": InvalidHistory,
     "compaction_tool_changes_mismatch": InvalidHistory,
 }

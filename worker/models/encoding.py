@@ -39,6 +39,8 @@ _sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=
 _GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
 _MARK = re.compile(rf"[<＜‹]{_GAP}(?:[/／⁄]{_GAP})?(?:context|order)(?=[\s>/＞]|$)", re.IGNORECASE)
 _LINE_BREAKS = re.compile(r"[\s\x00-\x1f\x7f]+")
+_SEPARATORS = re.compile(r"[\s,]*")
+_decoder = json.JSONDecoder()
 _NOT_ID = re.compile(r"[^A-Za-z0-9_-]")
 _FRAGILE = re.compile(r"\\u[dD][89a-fA-F]|NaN|Infinity")
 
@@ -112,6 +114,8 @@ def user_text(item: Item) -> str:
             return context_text(item)
         case "order":
             return order_text(item)
+        case "opaque" if item.is_memory:
+            return context_text(item.as_summary())
         case _:
             return ""
 
@@ -179,10 +183,12 @@ class SideEncoder:
 
     Consecutive items of one side are one message. Items that are never sent (empty text, reasoning or opaque items of
     another provider or model) belong to whatever stands before them, so that their neighbours join over them.
-    `reasoning` says whether reasoning is sent at all.
+    A memory goes to its own model as its provider made it, a message of its own; to any other as a summary to read.
+    `reasoning` says whether reasoning is sent at all, `memories` whether any memory goes as its provider made it.
     """
 
     reasoning = True
+    memories = True
 
     def __init__(self, provider: str, model: str, *, images: bool = True) -> None:
         self.provider = provider
@@ -200,12 +206,16 @@ class SideEncoder:
                 return "model" if item.text.strip() else None
             case "tool_call":
                 return "model"
-            case "reasoning" | "opaque":
+            case "reasoning":
                 return "model" if self.sends(item) else None
+            case "opaque":
+                return "model" if self.sends(item) else ("user" if item.is_memory else None)
 
     def sends(self, item: ReasoningItem | OpaqueItem) -> bool:
         """Whether a provider's own item goes back: to the provider and model that made it only."""
         if isinstance(item, ReasoningItem) and not self.reasoning:
+            return False
+        if isinstance(item, OpaqueItem) and item.is_memory and not self.memories:
             return False
         return item.provider == self.provider and item.model == self.model
 
@@ -217,18 +227,50 @@ class SideEncoder:
                 return side
         return None
 
+    def own_memory(self, item: Item) -> bool:
+        """Whether an item is a memory that goes as its provider made it."""
+        return isinstance(item, OpaqueItem) and item.is_memory and self.side(item) == "model"
+
     def joins(self, open_items: Sequence[Item], item: Item) -> bool:
         """Whether `item` belongs to the message of `open_items`."""
         side = self.side(item)
         if side is None:
             return True
-        lead = self.lead(open_items)
-        return lead is None or lead == side
+        lead = next((x for x in open_items if self.side(x) is not None), None)
+        if lead is None:
+            return True
+        return side == self.side(lead) and not self.own_memory(lead) and not self.own_memory(item)
 
     def members(self, items: Sequence[Item]) -> tuple[Side | None, list[Item]]:
         """The side of a message and its items that are sent on it."""
         lead = self.lead(items)
         return lead, [item for item in items if self.side(item) == lead] if lead else []
+
+
+def raw_object(data: str, key: str, value: dict[str, Any]) -> str:
+    """The text of the object `value` in JSON text, byte for byte, where it is what `key` names or stands in its list.
+
+    Where it is not found, it is written anew.
+    """
+    for found in re.finditer(rf'"{re.escape(key)}"\s*:\s*', data):
+        at = found.end()
+        try:
+            if data[at : at + 1] != "[":
+                each, end = _decoder.raw_decode(data, at)
+                if each == value:
+                    return data[at:end]
+                continue
+            at += 1
+            while True:
+                at = cast("re.Match[str]", _SEPARATORS.match(data, at)).end()
+                each, end = _decoder.raw_decode(data, at)
+                if each == value:
+                    return data[at:end]
+                at = end
+        except (ValueError, RecursionError):
+            # The end of this list: there is no value behind it.
+            continue
+    return dumps_exact(value)
 
 
 def spliced(item: ReasoningItem | OpaqueItem) -> bytes:

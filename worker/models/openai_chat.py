@@ -54,7 +54,9 @@ class ChatEncoder(SideEncoder):
 
     def side(self, item: Item) -> Side | None:
         """The side of an item. This API has no items of the provider's own beside reasoning."""
-        return None if item.type == "opaque" else super().side(item)
+        if item.type == "opaque":
+            return "user" if item.is_memory else None
+        return super().side(item)
 
     def encode(self, items: Sequence[Item]) -> bytes:
         """The messages of one side, joined by commas."""

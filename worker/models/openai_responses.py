@@ -7,34 +7,31 @@ providers 2.1).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from worker.errors import ModelError
 from worker.items import (
     AssistantItem,
     Item,
     OpaqueItem,
     ReasoningItem,
-    ReplyItem,
     ToolCallItem,
     ToolResultItem,
 )
-from worker.models.adapter import Assembler, CallParts, HttpModel, build_call, effort
-from worker.models.base import Emit, ModelSettings, Request, StopReason, ToolSpec, Usage
+from worker.models.adapter import Assembler, effort
+from worker.models.base import Compacted, Emit, ModelSettings, NativeWay, Request, ToolSpec
 from worker.models.classify import classify
+from worker.models.compaction import COMPACT_WAIT, CompactingModel
 from worker.models.encoding import (
     NO_IMAGES,
     SideEncoder,
-    count,
     data_url,
     dumps,
-    dumps_exact,
     images_of,
     listing,
     mapping,
+    raw_object,
     result_text,
     spliced,
     tool_defs,
@@ -43,14 +40,14 @@ from worker.models.encoding import (
     wire_id,
     wire_name,
 )
+from worker.models.openai_stream import PROVIDER, ResponsesAssembler, responses_usage
 from worker.models.table import known, takes_images
-from worker.text import clean
 
-PROVIDER = "openai"
+_TRIGGER = b'{"type":"compaction_trigger"}'
+_EXTRA_OF_COMPACT = ("prompt_cache_options", "prompt_cache_retention", "service_tier")
+"""Fields of `extra_body` that the endpoint takes too."""
 
 _ENCRYPTED = re.compile(r'"encrypted_content"\s*:\s*"[^"]')
-_ITEM = re.compile(r'"item"\s*:\s*')
-_decoder = json.JSONDecoder()
 
 
 class ResponsesEncoder(SideEncoder):
@@ -77,6 +74,8 @@ class ResponsesEncoder(SideEncoder):
         first = next((x for x in open_items if self.side(x) is not None), None)
         if first is None:
             return True
+        if self.own_memory(first) or self.own_memory(item):
+            return False
         if side == "user" or self.side(first) == "user":
             return False
         return getattr(item, "reply", "") == getattr(first, "reply", "")
@@ -150,172 +149,7 @@ def _image(image: Any) -> dict[str, Any]:
     return {"type": "input_image", "image_url": data_url(image)}
 
 
-class ResponsesAssembler(Assembler):
-    """Builds a reply from the events of a response."""
-
-    def __init__(self, emit: Emit, request: Request, model: str, model_id: str) -> None:
-        super().__init__(emit, request, model)
-        self._model_id = model_id
-        self._done: dict[int, tuple[dict[str, Any], str]] = {}
-        self._refused = False
-        self._final: list[Any] = []
-
-    def event(self, name: str, data: str) -> bool:
-        """Takes one event."""
-        if data.strip() == "[DONE]":
-            return False
-        value = self.parse(data)
-        event = mapping(value)
-        kind = "error" if name == "error" else event.get("type") or name
-        match kind:
-            case "response.output_text.delta" | "response.refusal.delta":
-                self._refused = self._refused or kind == "response.refusal.delta"
-                self.text("text", _str(event.get("delta")))
-            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.text("reasoning", _str(event.get("delta")))
-            case "response.output_item.added":
-                item = mapping(event.get("item"))
-                if item.get("type") == "function_call":
-                    self.text("call", _str(item.get("name")))
-            case "response.output_item.done":
-                item = mapping(event.get("item"))
-                index = event.get("output_index")
-                self._done[index if isinstance(index, int) else len(self._done)] = (item, _raw(data, item))
-            case "response.completed" | "response.incomplete" | "response.done":
-                self._end(mapping(event.get("response")))
-            case "response.failed":
-                self._record(mapping(event.get("response")))
-                raise self._failed(mapping(event.get("response")), value)
-            case "error":
-                raise self.error(value)
-            case "response.queued" | "keepalive" | "ping":
-                return False
-            case _:
-                if event.get("error") or listing(value):
-                    raise self.error(value)
-        return True
-
-    def whole(self, value: dict[str, Any]) -> bool:
-        """A response in one piece, from a server that does not stream."""
-        if value.get("object") != "response" or value.get("error"):
-            return False
-        self._end(value)
-        return True
-
-    def items(self) -> list[ReplyItem]:
-        """The output items in order; those of unknown type are kept and sent back as they are."""
-        done = self._outputs()
-        found: list[ReplyItem] = []
-        cut = self.cut()
-        for index, (item, raw) in enumerate(done):
-            match item.get("type"):
-                case "message":
-                    text = clean("".join(self._content(item)))
-                    if text:
-                        found.append(AssistantItem(text=text, native_id=_str(item.get("id")) or None))
-                case "reasoning":
-                    found.append(
-                        ReasoningItem(provider=PROVIDER, model=self._model_id, payload=raw, text=_summary(item))
-                    )
-                case "function_call":
-                    parts = CallParts(_str(item.get("call_id")), _str(item.get("name")), _str(item.get("id")) or None)
-                    parts.arguments.append(_str(item.get("arguments")))
-                    unfinished = cut or item.get("status") == "incomplete"
-                    found.append(build_call(parts, cut=unfinished, last=index == len(done) - 1))
-                case _:
-                    found.append(OpaqueItem(provider=PROVIDER, model=self._model_id, payload=raw))
-        return found
-
-    def _outputs(self) -> list[tuple[dict[str, Any], str]]:
-        """The finished items; one that the end cut off stands in the last event only."""
-        done = [self._done[index] for index in sorted(self._done)]
-        return done + [(mapping(x), dumps_exact(x)) for x in self._final[len(done) :]]
-
-    def _content(self, item: dict[str, Any]) -> list[str]:
-        texts: list[str] = []
-        for part in map(mapping, listing(item.get("content"))):
-            if part.get("type") == "refusal":
-                self._refused = True
-                texts.append(_str(part.get("refusal")))
-            else:
-                texts.append(_str(part.get("text")))
-        return texts
-
-    def _record(self, response: dict[str, Any]) -> None:
-        self.provider_id = _str(response.get("id")) or None
-        self.model_name = _str(response.get("model"))
-        self.usage = responses_usage(mapping(response.get("usage")))
-        self.transformations = [mapping(x) for x in listing(response.get("input_transformations"))]
-
-    def _end(self, response: dict[str, Any]) -> None:
-        self._record(response)
-        self._final = listing(response.get("output"))
-        if response.get("error"):
-            raise self._failed(response, response)
-        reason = _str(mapping(response.get("incomplete_details")).get("reason"))
-        status = _str(response.get("status")) or "completed"
-        self.native_stop = reason or status
-        self.complete = self.finished = True
-        kinds = [item.get("type") for item, _ in self._outputs()]
-        stops: dict[str, StopReason] = {"max_output_tokens": "length", "content_filter": "refusal"}
-        if reason:
-            self.stop = stops.get(reason, "unknown")
-        elif status != "completed":
-            self.stop = "unknown"
-        elif "function_call" in kinds:
-            self.stop = "tool_calls"
-        else:
-            self.stop = "refusal" if self._says_no() else "end"
-
-    def _says_no(self) -> bool:
-        parts = [mapping(part) for item, _ in self._outputs() for part in listing(item.get("content"))]
-        return self._refused or any(p.get("type") == "refusal" for p in parts)
-
-    def _failed(self, response: dict[str, Any], value: object) -> ModelError:
-        error = response.get("error")
-        return classify(None, {"error": error} if error else value, model=self._model)
-
-
-def responses_usage(usage: dict[str, Any]) -> Usage:
-    """Usage of this API: the input includes what was read from and written to the cache (B048)."""
-    details = mapping(usage.get("input_tokens_details"))
-    cached, written = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
-    total = None if usage.get("input_tokens") is None else count(usage["input_tokens"])
-    if total is not None and cached + written > total:
-        total += cached + written
-    return Usage(
-        input_tokens=total,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=count(usage.get("output_tokens")),
-        reasoning_tokens=count(mapping(usage.get("output_tokens_details")).get("reasoning_tokens")),
-    )
-
-
-def _raw(data: str, item: dict[str, Any]) -> str:
-    """The text of the item inside the event, byte for byte, as it must be sent back (B146)."""
-    if item.get("type") not in ("message", "function_call"):
-        found = _ITEM.search(data)
-        if found is not None:
-            try:
-                value, end = _decoder.raw_decode(data, found.end())
-            except ValueError:
-                return dumps_exact(item)
-            if value == item:
-                return data[found.end() : end]
-    return dumps_exact(item)
-
-
-def _summary(item: dict[str, Any]) -> str:
-    parts = [*listing(item.get("summary")), *listing(item.get("content"))]
-    return clean("\n\n".join(text for text in (_str(mapping(part).get("text")) for part in parts) if text))
-
-
-def _str(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-class ResponsesModel(HttpModel):
+class ResponsesModel(CompactingModel):
     """`openai:MODEL`."""
 
     provider = PROVIDER
@@ -324,6 +158,7 @@ class ResponsesModel(HttpModel):
     default_key_env = "OPENAI_API_KEY"
     path = "/responses"
     count_path = "/responses/input_tokens"
+    compact_path = "/responses/compact"
 
     def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
         super().__init__(model_id, settings, client=client)
@@ -352,10 +187,13 @@ class ResponsesModel(HttpModel):
 
     def body(self, request: Request) -> bytes:
         """Head, input items, and what changes from request to request."""
+        return self._body(request, request.pieces)
+
+    def _body(self, request: Request, pieces: tuple[bytes, ...]) -> bytes:
         tail: dict[str, Any] = {"max_output_tokens": self.asked(request), "stream": True}
         if request.cache_key:
             tail["prompt_cache_key"] = request.cache_key
-        return b"".join((self.head(request), *request.pieces, b"],", self.with_extra(tail, static=False), b"}"))
+        return b"".join((self.head(request), *pieces, b"],", self.with_extra(tail, static=False), b"}"))
 
     def count_body(self, request: Request) -> bytes:
         """The same input, without what is about the reply."""
@@ -367,6 +205,51 @@ class ResponsesModel(HttpModel):
             fields["reasoning"] = {"effort": label}
         tools = b',"tools":' + tool_defs(request.tools, "responses") if request.tools else b""
         return b"".join((dumps(fields)[:-1], tools, b',"input":[', *request.pieces, b"]}"))
+
+    async def compact_by(self, way: NativeWay, request: Request) -> Compacted:
+        """The endpoint answers in one piece, the trigger as a stream."""
+        if way == "responses.compact":
+            return await self._ask_to_compact(request)
+        pieces = (*request.pieces, b",", _TRIGGER) if any(request.pieces) else (_TRIGGER,)
+        reply = await self.stream_compaction(request, self._body(request, pieces), self.headers(request))
+        payload, block = self.block_of(reply, reasoned=True)
+        if reply.native_stop != "completed":
+            raise self.no_compaction(f"it ended early ({reply.native_stop})")
+        self._check(block)
+        return self.compacted(request, way, payload, readable="", usage=reply.usage, provider_id=reply.provider_id)
+
+    async def _ask_to_compact(self, request: Request) -> Compacted:
+        """By the endpoint of its own, which takes no tools. Beside the compaction it returns the user's words."""
+        fields: dict[str, Any] = {"model": self.model_id}
+        if request.system:
+            fields["instructions"] = request.system
+        if request.cache_key:
+            fields["prompt_cache_key"] = request.cache_key
+        extra = self.settings.extra_body
+        fields |= {key: extra[key] for key in _EXTRA_OF_COMPACT if key in extra}
+        body = b"".join((dumps(fields)[:-1], b',"input":[', *request.pieces, b"]}"))
+        answer = await self._transport.ask(self.compact_path, body, self.headers(request), wait=COMPACT_WAIT)
+        value = mapping(answer.value)
+        if value.get("error"):
+            raise classify(200, value, model=self.name)
+        output = [mapping(x) for x in listing(value.get("output"))]
+        made = [x for x in output if x.get("type") == "compaction"]
+        if value.get("object") != "response.compaction" or len(made) != 1:
+            kinds = ", ".join(str(x.get("type")) for x in output) or "nothing"
+            raise self.no_compaction(f"its answer is {value.get('object') or 'no object'} with {kinds}")
+        self._check(made[0])
+        return self.compacted(
+            request,
+            "responses.compact",
+            raw_object(answer.text, "output", made[0]),
+            readable="",
+            usage=responses_usage(mapping(value.get("usage"))),
+            provider_id=str(value.get("id") or "") or answer.request_id,
+        )
+
+    def _check(self, block: dict[str, Any]) -> None:
+        if not isinstance(block.get("encrypted_content"), str) or not block["encrypted_content"]:
+            raise self.no_compaction("it has no encrypted content")
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

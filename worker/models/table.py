@@ -21,6 +21,7 @@ from worker.models.base import (
     Counting,
     Family,
     ModelSettings,
+    NativeWay,
     Price,
     Source,
 )
@@ -46,7 +47,7 @@ class Origin(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Known:
     """One row: tokens, and what a model family does. `price` is input, output, cache read, cache write per million
-    tokens.
+    tokens; `compacts` says that its vendor compacts histories for it, `clears` that it clears old tool results.
     """
 
     window: int
@@ -57,12 +58,38 @@ class Known:
     images: bool = True
     price: tuple[float, float, float, float] | None = None
     cache_ttl: float = 300.0
+    compacts: bool = False
+    clears: bool = False
+
+    @property
+    def vendor(self) -> str:
+        """The provider whose own models these are."""
+        return "anthropic" if self.family in ("claude", "claude_old") else "openai"
+
+
+WAYS: dict[str, tuple[NativeWay, ...]] = {
+    "openai": ("responses.compact", "compaction_trigger"),
+    "anthropic": ("summarize", "threshold_edit"),
+}
+"""How the vendors compact (facts, providers 2.1 and 2.4), in the order of trying.
+
+OpenAI's SDK lists every model it knows for the endpoint, back to gpt-3.5, so that list tells nothing: the rows below
+say it of gpt-5 and later only. Anthropic names its models.
+"""
 
 
 def _claude(
-    window: int, output: int, family: Family, price: tuple[float, float, float, float] | None, *, bound: bool = False
+    window: int,
+    output: int,
+    family: Family,
+    price: tuple[float, float, float, float] | None,
+    *,
+    bound: bool = False,
+    compacts: bool = True,
+    managed: bool = True,
 ) -> Known:
-    return Known(window, output, family, "thinking_prefix" if bound else "none", price=price)
+    binding: Literal["none", "thinking_prefix"] = "thinking_prefix" if bound else "none"
+    return Known(window, output, family, binding, price=price, compacts=compacts and managed, clears=managed)
 
 
 def _gpt(
@@ -73,9 +100,12 @@ def _gpt(
     bound: bool = False,
     reasons: bool = True,
     ttl: float = 300.0,
+    compacts: bool = True,
 ) -> Known:
     binding: Literal["none", "thinking_prefix"] = "thinking_prefix" if bound else "none"
-    return Known(window, output, "o200k", binding, turn_bound_reasoning=reasons, price=price, cache_ttl=ttl)
+    return Known(
+        window, output, "o200k", binding, turn_bound_reasoning=reasons, price=price, cache_ttl=ttl, compacts=compacts
+    )
 
 
 _ROWS: tuple[tuple[re.Pattern[str], Known], ...] = tuple(
@@ -92,12 +122,12 @@ _ROWS: tuple[tuple[re.Pattern[str], Known], ...] = tuple(
         (r"claude-opus-4[-.][78]", _claude(1_000_000, 64_000, "claude", (5, 25, 0.5, 6.25))),
         (r"claude-opus-4[-.]6", _claude(1_000_000, 64_000, "claude_old", (5, 25, 0.5, 6.25))),
         (r"claude-sonnet-4[-.]6", _claude(1_000_000, 64_000, "claude_old", (3, 15, 0.3, 3.75))),
-        (r"claude-opus-4[-.]5", _claude(200_000, 64_000, "claude_old", (5, 25, 0.5, 6.25))),
-        (r"claude-opus-4(?:[-.][01])?", _claude(200_000, 32_000, "claude_old", (15, 75, 1.5, 18.75))),
-        (r"claude-sonnet-4(?:[-.][05])?", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75))),
-        (r"claude-haiku-4[-.]5", _claude(200_000, 64_000, "claude_old", (1, 5, 0.1, 1.25))),
-        (r"claude-3[-.]7-sonnet", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75))),
-        (r"claude-3[-.a-z0-9]*", _claude(200_000, 4_096, "claude_old", None)),
+        (r"claude-opus-4[-.]5", _claude(200_000, 64_000, "claude_old", (5, 25, 0.5, 6.25), compacts=False)),
+        (r"claude-opus-4(?:[-.][01])?", _claude(200_000, 32_000, "claude_old", (15, 75, 1.5, 18.75), compacts=False)),
+        (r"claude-sonnet-4(?:[-.][05])?", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75), compacts=False)),
+        (r"claude-haiku-4[-.]5", _claude(200_000, 64_000, "claude_old", (1, 5, 0.1, 1.25), compacts=False)),
+        (r"claude-3[-.]7-sonnet", _claude(200_000, 64_000, "claude_old", (3, 15, 0.3, 3.75), managed=False)),
+        (r"claude-3[-.a-z0-9]*", _claude(200_000, 4_096, "claude_old", None, managed=False)),
         (r"gpt-6[-.]1-sol", _gpt(1_050_000, 128_000, (2, 10, 0.1, 2.5), bound=True, ttl=1_800)),
         (r"gpt-6[-.]1-terra", _gpt(1_050_000, 128_000, (1, 5, 0.05, 1.25), bound=True, ttl=1_800)),
         (r"gpt-6-astra", _gpt(1_050_000, 128_000, (10, 50, 1, 12.5), bound=True, ttl=1_800)),
@@ -117,13 +147,13 @@ _ROWS: tuple[tuple[re.Pattern[str], Known], ...] = tuple(
         (r"gpt-5-mini", _gpt(400_000, 128_000, (0.25, 2, 0.025, 0.25))),
         (r"gpt-5-nano", _gpt(400_000, 128_000, (0.05, 0.4, 0.005, 0.05))),
         (r"gpt-5(?:\.1)?", _gpt(400_000, 128_000, (1.25, 10, 0.125, 1.25))),
-        (r"gpt-4\.1-mini", _gpt(1_000_000, 32_768, (0.4, 1.6, 0.1, 0.4), reasons=False)),
-        (r"gpt-4\.1-nano", _gpt(1_000_000, 32_768, (0.1, 0.4, 0.025, 0.1), reasons=False)),
-        (r"gpt-4\.1", _gpt(1_000_000, 32_768, (2, 8, 0.5, 2), reasons=False)),
-        (r"gpt-4o-mini", _gpt(128_000, 16_384, (0.15, 0.6, 0.075, 0.15), reasons=False)),
-        (r"gpt-4o", _gpt(128_000, 16_384, (2.5, 10, 1.25, 2.5), reasons=False)),
-        (r"o4-mini", _gpt(200_000, 100_000, (1.1, 4.4, 0.275, 1.1))),
-        (r"o3", _gpt(200_000, 100_000, (2, 8, 0.5, 2))),
+        (r"gpt-4\.1-mini", _gpt(1_000_000, 32_768, (0.4, 1.6, 0.1, 0.4), reasons=False, compacts=False)),
+        (r"gpt-4\.1-nano", _gpt(1_000_000, 32_768, (0.1, 0.4, 0.025, 0.1), reasons=False, compacts=False)),
+        (r"gpt-4\.1", _gpt(1_000_000, 32_768, (2, 8, 0.5, 2), reasons=False, compacts=False)),
+        (r"gpt-4o-mini", _gpt(128_000, 16_384, (0.15, 0.6, 0.075, 0.15), reasons=False, compacts=False)),
+        (r"gpt-4o", _gpt(128_000, 16_384, (2.5, 10, 1.25, 2.5), reasons=False, compacts=False)),
+        (r"o4-mini", _gpt(200_000, 100_000, (1.1, 4.4, 0.275, 1.1), compacts=False)),
+        (r"o3", _gpt(200_000, 100_000, (2, 8, 0.5, 2), compacts=False)),
     )
 )  # fmt: skip
 
@@ -170,6 +200,7 @@ def capabilities(
     model there costs nothing and its name says little of its window.
     """
     row = known(model)
+    own = row if row is not None and row.vendor == provider else None
     window = _window(model, settings, learned, row, base_url, local)
     output = _Limit(FALLBACK_OUTPUT, "fallback", Origin("assumed"))
     if settings.max_output_tokens > 0:
@@ -188,6 +219,8 @@ def capabilities(
         images=row.images if row else True,
         history_binding=row.history_binding if row and provider != "openai-chat" else "none",
         turn_bound_reasoning=row.turn_bound_reasoning if row else False,
+        native_compaction=WAYS[provider] if own and own.compacts else (),
+        tool_clearing=own is not None and own.clears,
         cache_ttl=_ttl(provider, settings, row),
         cache_markers=provider == "anthropic",
         price=None if local else price(provider, model, base_url=base_url, cache_ttl=settings.cache_ttl),

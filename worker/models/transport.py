@@ -11,7 +11,7 @@ import ipaddress
 import json
 import os
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -45,6 +45,14 @@ KEEP_PLAIN = 16 * 1024 * 1024
 
 NO_KEY = "none"
 """Sent as the key to a server that was given none."""
+
+
+class Answer(NamedTuple):
+    """An answer in one piece: its JSON, its text as it came, the provider's id of the request."""
+
+    value: object
+    text: str
+    request_id: str | None
 
 
 class Sink(Protocol):
@@ -120,17 +128,20 @@ class Transport:
         self._loop: object = None
         self._key = ""
 
-    async def exchange(self, path: str, body: bytes, headers: Mapping[str, str], sink: Sink) -> Mapping[str, str]:
+    async def exchange(
+        self, path: str, body: bytes, headers: Mapping[str, str], sink: Sink, *, wait: float = 0.0
+    ) -> Mapping[str, str]:
         """Posts `body`, feeds the stream to `sink`, and returns the answer's headers.
 
-        Raises `ModelError`. However it ends, also cancelled, the connection is closed or back in the pool when it
+        `wait` is how many seconds without content are borne, where that is more than the settings allow. Raises
+        `ModelError`. However it ends, also cancelled, the connection is closed or back in the pool when it
         returns.
         """
         client = await self._ready()
         with anyio.CancelScope(deadline=anyio.current_time() + ATTEMPT_TIMEOUT) as attempt:
-            response = await self._post(client, path, body, headers)
+            response = await self._post(client, path, body, headers, wait)
             try:
-                await self._read(response, sink)
+                await self._read(response, sink, max(self._settings.idle_timeout, wait))
             except ModelError as e:
                 e.request_id = e.request_id or _request_id(response.headers)
                 raise
@@ -143,14 +154,15 @@ class Transport:
         """Makes the client where there is none yet."""
         await self._ready()
 
-    async def ask(self, path: str, body: bytes, headers: Mapping[str, str]) -> object:
+    async def ask(self, path: str, body: bytes, headers: Mapping[str, str], *, wait: float = 0.0) -> Answer:
         """Posts `body` and returns the JSON of the answer. Raises `ModelError`.
 
+        `wait` is how many seconds the server may think before it answers, where that is more than the settings allow.
         However it ends, also cancelled, the connection is closed or back in the pool when it returns.
         """
         import httpx2
 
-        response = await self._post(await self._ready(), path, body, headers)
+        response = await self._post(await self._ready(), path, body, headers, wait)
         chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
         kept, ended = bytearray(), False
         failure: ModelError
@@ -160,7 +172,8 @@ class Transport:
                 if len(kept) > KEEP_PLAIN:
                     break
             ended = True
-            return json.loads(kept)
+            text = kept.decode()
+            return Answer(json.loads(text), text, _request_id(response.headers))
         except (httpx2.HTTPError, httpx2.StreamError, OSError) as e:
             failure = self._broken(e)
         except (ValueError, RecursionError) as e:
@@ -176,7 +189,7 @@ class Transport:
             with anyio.CancelScope(shield=True):
                 await client.close()
 
-    async def _post(self, client: Any, path: str, body: bytes, headers: Mapping[str, str]) -> Any:
+    async def _post(self, client: Any, path: str, body: bytes, headers: Mapping[str, str], wait: float = 0.0) -> Any:
         import httpx2
 
         sdk = importlib.import_module(self._sdk)
@@ -185,7 +198,10 @@ class Transport:
             "headers": dict(headers),
             "max_retries": 0,
             "timeout": httpx2.Timeout(
-                connect=settings.connect_timeout, read=settings.read_timeout, write=WRITE_TIMEOUT, pool=POOL_TIMEOUT
+                connect=settings.connect_timeout,
+                read=max(settings.read_timeout, wait),
+                write=WRITE_TIMEOUT,
+                pool=POOL_TIMEOUT,
             ),
         }
         # Clients for Azure, Vertex and the like rewrite the address from the body's fields, so they get the body as a
@@ -206,7 +222,7 @@ class Transport:
         # Raised outside of the handler: the SDK's error holds the whole request, body and key.
         raise failure
 
-    async def _read(self, response: Any, sink: Sink) -> None:
+    async def _read(self, response: Any, sink: Sink, idle: float) -> None:
         import httpx2
 
         chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
@@ -215,7 +231,6 @@ class Transport:
         content_type = str(response.headers.get("content-type") or "").lower()
         events = 0
         failure: ModelError | None = None
-        idle = self._settings.idle_timeout
         scope = anyio.CancelScope(deadline=anyio.current_time() + idle)
         try:
             with scope:

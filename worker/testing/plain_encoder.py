@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from worker.items import Image, Item
+from worker.items import Image, Item, OpaqueItem, ReasoningItem
 from worker.models.encoding import data_url, dumps, result_text, user_text, wire_arguments
 
 Role: TypeAlias = Literal["user", "assistant", "tool"]
@@ -15,7 +15,7 @@ class PlainEncoder:
     """Writes items as JSON messages. Pure and stateless.
 
     Consecutive items in the user role are one message, a reply is one message, each tool result is its own. Empty
-    texts and reasoning of another model than `provider:model` are left out.
+    texts and reasoning of another model than `provider:model` are left out; a memory of another is a summary to read.
     """
 
     def __init__(self, provider: str = "offline", model: str = "") -> None:
@@ -34,8 +34,13 @@ class PlainEncoder:
                 return "assistant" if item.text.strip() else None
             case "tool_call":
                 return "assistant"
-            case "reasoning" | "opaque":
-                return "assistant" if (item.provider, item.model) == self._origin else None
+            case "reasoning":
+                return "assistant" if self._own(item) else None
+            case "opaque":
+                return "assistant" if self._own(item) else ("user" if item.is_memory else None)
+
+    def _own(self, item: ReasoningItem | OpaqueItem) -> bool:
+        return (item.provider, item.model) == self._origin
 
     def joins(self, open_items: Sequence[Item], item: Item) -> bool:
         """Whether `item` belongs to the same message as `open_items`. What is not sent joins anything."""
@@ -73,8 +78,7 @@ def _user(items: Sequence[Item]) -> dict[str, Any]:
     texts: list[str] = []
     images: list[Image] = []
     for item in items:
-        if item.type == "user" or item.type == "context" or item.type == "order":
-            texts.append(user_text(item))
+        texts.append(user_text(item))
         if item.type == "user":
             images.extend(item.images)
     return _with_images("user", "\n\n".join(texts), images)

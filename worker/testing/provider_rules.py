@@ -191,9 +191,10 @@ def _anthropic(request: dict[str, Any]) -> str | None:
     for i, message in enumerate(messages):
         role, content = message.get("role"), message.get("content")
         where = f"messages.{i}"
-        if role == before:
+        # A compaction is a message of its own: what was kept behind it begins in either role.
+        if role == before and not (i == 1 and _is_memory(messages[0])):
             return f"{where}: roles must alternate between user and assistant"
-        if i == 0 and role != "user":
+        if i == 0 and role != "user" and not _is_memory(message):
             return f"{where}: the first message must use the user role"
         if not content:
             return f"{where}: all messages must have non-empty content"
@@ -214,6 +215,12 @@ def _anthropic(request: dict[str, Any]) -> str | None:
     if open_calls:
         return f"tool_use ids were found without tool_result blocks immediately after: {sorted(open_calls)}"
     return None
+
+
+def _is_memory(message: dict[str, Any]) -> bool:
+    content = message.get("content")
+    blocks = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    return bool(blocks) and blocks[0].get("type") == "compaction"
 
 
 def _turn_begins_with_thinking(messages: list[dict[str, Any]]) -> str | None:

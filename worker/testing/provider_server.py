@@ -20,14 +20,28 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from typing import Any, Self, TypeAlias, cast, get_args
 
-from worker.testing.checked import as_json, at_least, listed, of_type, one_of
-from worker.testing.provider_http import Connection, Fault, Http, RecordedRequest
+from worker.models.base import NativeWay
+from worker.models.table import WAYS
+from worker.testing.checked import listed, of_type, one_of
+from worker.testing.provider_compaction import COMPACT_PATH, compaction_answer, seen, size, way_of
+from worker.testing.provider_http import Connection, Http, RecordedRequest
+from worker.testing.provider_memory_rules import memory_refusal
 from worker.testing.provider_rules import problem
+from worker.testing.provider_seals import broken_seals, chain, seal
+from worker.testing.provider_steps import (
+    Answer,
+    Compaction,
+    CompactionStep,
+    Drop,
+    Empty,
+    ErrorEvent,
+    Raw,
+    Step,
+)
 from worker.testing.provider_wires import (
     COUNT_PATHS,
     FRAMES,
@@ -42,13 +56,14 @@ from worker.testing.provider_wires import (
     error_event,
     history,
     overflow_body,
-    seal,
     sse,
 )
 
 __all__ = [
     "Answer",
     "Call",
+    "Compaction",
+    "CompactionStep",
     "Drop",
     "Empty",
     "ErrorEvent",
@@ -65,88 +80,10 @@ SOCKET_LIMIT = 30.0
 """Seconds that any wait on a socket may take, silence included."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A streamed reply.
-
-    `usage` is counted from the request where it is left out; None reports none. `stop` is `end`, `tool_calls`,
-    `length`, `refusal`, `pause`, or a wire's own word; left out it follows from the calls; an empty one is sent as
-    null. `refusal` says that the text is the wire's refusal. `pings` are sent before each event. `split` is the size in
-    bytes of the pieces that are written, so that characters are cut. `fault` ends the stream early, after `after`
-    events (all but the terminal ones where left out). `pause` is the number of seconds between events.
-    """
-
-    text: str = ""
-    calls: Sequence[Call] = ()
-    reasoning: str = ""
-    usage: Tokens | Literal["auto"] | None = "auto"
-    stop: str | None = None
-    refusal: bool = False
-    pings: int = 0
-    split: int = 0
-    fault: Fault | None = None
-    after: int | None = None
-    pause: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("text", "reasoning"):
-            of_type(f"Answer.{name}", getattr(self, name), str, "a text")
-        listed("Answer.calls", self.calls, Call, "a Call")
-        if self.usage is not None and self.usage != "auto":
-            of_type("Answer.usage", self.usage, Tokens, 'Tokens, "auto" or None')
-            for name, value in self.usage._asdict().items():
-                at_least(f"Answer.usage.{name}", value, 0)
-        if self.stop is not None:
-            of_type("Answer.stop", self.stop, str, "a text")
-        one_of("Answer.fault", self.fault, (None, *get_args(Fault)))
-        for name in ("pings", "split"):
-            at_least(f"Answer.{name}", getattr(self, name), 0)
-        if self.after is not None:
-            at_least("Answer.after", self.after, 0)
-        at_least("Answer.pause", self.pause, 0, whole=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorEvent:
-    """An error event inside a stream of status 200, after the text of `before`."""
-
-    error: Mapping[str, Any]
-    before: str = ""
-
-    def __post_init__(self) -> None:
-        of_type("ErrorEvent.error", self.error, Mapping, 'an object such as {"type": ..., "message": ...}')
-        as_json("ErrorEvent.error", dict(self.error))
-        of_type("ErrorEvent.before", self.before, str, "a text")
-
-
-@dataclass(frozen=True, slots=True)
-class Empty:
-    """Status 200, an event stream, and nothing in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """A stream of these events as they are: JSON values, `[DONE]`, or bytes that are written without a frame."""
-
-    events: Sequence[object]
-    split: int = 0
-
-    def __post_init__(self) -> None:
-        listed("Raw.events", self.events, object, "an event")
-        for number, event in enumerate(self.events):
-            if not isinstance(event, bytes):
-                as_json(f"Raw.events[{number}]", event)
-        at_least("Raw.split", self.split, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """The connection is closed before any answer."""
-
-
-Step: TypeAlias = Answer | Http | ErrorEvent | Empty | Raw | Drop
 Count: TypeAlias = int | Http | Drop
 """What a request to count gets: the tokens, an error, or nothing."""
+Compacts: TypeAlias = str | Callable[[RecordedRequest], str | CompactionStep]
+"""How requests to compact are answered: the summary, or a function to a summary or a step."""
 
 
 class ProviderServer:
@@ -159,6 +96,10 @@ class ProviderServer:
     `max_input_tokens` is the window: a request of more (its bytes divided by four) gets the wire's overflow error.
     `counts` answers requests to count tokens; without it there is no such endpoint. They take no step and stand in
     `counted`.
+    `compacts` makes compactions by the `ways` of the wire (all of them where left out); without it the server knows
+    none. Requests to compact take no step and stand in `compacted`. The summary is sealed: only this kind of server
+    opens it again, for the model that asked; `seen` shows a later request with the summary in the block's place. A
+    kept turn's bound reasoning stays valid directly behind a memory, and behind nothing else.
     """
 
     def __init__(
@@ -170,8 +111,16 @@ class ProviderServer:
         bind_reasoning: bool = False,
         max_input_tokens: int | None = None,
         counts: Callable[[RecordedRequest], Count] | None = None,
+        compacts: Compacts | None = None,
+        ways: tuple[NativeWay, ...] | None = None,
     ) -> None:
         self.wire: WireName = wire
+        self.compacted: list[RecordedRequest] = []
+        if compacts is not None and not callable(compacts):
+            of_type("compacts", compacts, str, "a summary or a function")
+        self._compacts = compacts
+        offered = WAYS.get(wire, ()) if ways is None else ways
+        self._ways: tuple[NativeWay, ...] = () if compacts is None else offered
         self.counted: list[RecordedRequest] = []
         self._counts = counts
         self.requests: list[RecordedRequest] = []
@@ -184,6 +133,7 @@ class ProviderServer:
         self._steps: list[Step] = [] if callable(steps) else list(steps)
         listed("steps", self._steps, get_args(Step), "a step (Answer, Http, ErrorEvent, Empty, Raw or Drop)")
         self._taken = 0
+        self._number = 0
         self._strict = strict
         self._bind = bind_reasoning
         self._window = max_input_tokens
@@ -281,26 +231,31 @@ class ProviderServer:
 
     def _respond(self, connection: Connection, request: RecordedRequest) -> bool:
         """Answers one request; says whether the connection may serve another."""
-        counting = COUNT_PATHS.get(request.path.partition("?")[0]) == self.wire and request.method == "POST"
+        path = request.path.partition("?")[0]
+        counting = COUNT_PATHS.get(path) == self.wire and request.method == "POST"
+        body = _body(request)
+        way = None if counting else way_of(self.wire, path, body)
         with self._lock:
-            kept = self.counted if counting else self.requests
+            kept = self.counted if counting else self.compacted if way else self.requests
             kept.append(request)
-            number = len(kept)
+            self._number += not counting
+            number = len(kept) if counting else self._number
         if counting:
             return self._count(connection, request, number)
-        refusal = self._refuse(request)
+        refusal = self._refuse(request, path, body)
         if refusal is not None:
             return connection.plain(refusal, number)
-        body = request.json if request.body else {}
         transformations: list[dict[str, Any]] = []
         if self._bind:
             refusal = self._check_seals(body, transformations)
             if refusal is not None:
                 return connection.plain(refusal, number)
-        step = self._next(request)
+        step = self._compaction(request) if way else self._next(request)
         match step:
             case Http():
                 return connection.plain(step, number)
+            case Compaction():
+                return self._compact(connection, way, step, body, number)
             case Drop():
                 return False
             case Empty():
@@ -334,18 +289,45 @@ class ProviderServer:
             case tokens:
                 return connection.plain(Http(200, count_body(self.wire, tokens)), number)
 
-    def _refuse(self, request: RecordedRequest) -> Http | None:
-        path = request.path.partition("?")[0]
-        if PATHS.get(path) != self.wire or request.method != "POST":
+    def _compaction(self, request: RecordedRequest) -> CompactionStep:
+        made: object = self._compacts(request) if callable(self._compacts) else self._compacts
+        if isinstance(made, str):
+            return Compaction(made)
+        if isinstance(made, Compaction | Http | ErrorEvent | Empty | Raw | Drop):
+            return made
+        message = f"the function of the test server gave no compaction, but {type(made).__name__} {made!r:.80}"
+        return Http(400, error_body(self.wire, message))
+
+    def _compact(
+        self, connection: Connection, way: NativeWay | None, step: Compaction, body: dict[str, Any], number: int
+    ) -> bool:
+        answer = compaction_answer(way or "summarize", step, body, number)
+        if isinstance(answer, dict):
+            if step.fault is None:
+                return connection.plain(Http(200, answer), number)
+            text = json.dumps(answer).encode()
+            return connection.stream([text[: len(text) // 2]], number, fault=step.fault)
+        events = answer.events
+        if step.fault is not None:
+            events = events[: answer.end if step.after is None else step.after]
+        return connection.stream(events, number, split=step.split, fault=step.fault)
+
+    def _refuse(self, request: RecordedRequest, path: str, body: dict[str, Any]) -> Http | None:
+        known = PATHS.get(path) == self.wire or (path == COMPACT_PATH and "responses.compact" in self._ways)
+        if not known or request.method != "POST":
             return Http(404, error_body(self.wire, f"no such path: {request.method} {path}", kind="not_found_error"))
+        refusal = memory_refusal(self.wire, path, request.headers, body, self._ways)
+        if refusal is not None:
+            self.rejected.append(json.dumps(refusal.body))
+            return refusal
         if self._strict:
             wrong = problem(self.wire, request.body)
             if wrong is not None:
                 self.rejected.append(wrong)
                 return Http(400, error_body(self.wire, wrong))
-        size = len(request.body) // 4
-        if self._window is not None and size > self._window:
-            return Http(400, overflow_body(self.wire, size, self._window))
+        tokens = len(request.body) // 4
+        if self._window is not None and tokens > self._window:
+            return Http(400, overflow_body(self.wire, tokens, self._window))
         return None
 
     def _next(self, request: RecordedRequest) -> Step:
@@ -368,13 +350,13 @@ class ProviderServer:
         if stop is None:
             stop = "tool_calls" if step.calls else ("refusal" if step.refusal else "end")
         usage = step.usage
+        shown = seen(self.wire, body)
         if usage == "auto":
-            size = len(json.dumps(body))
-            usage = Tokens(max(size // 4, 1), max((len(step.text) + len(step.reasoning)) // 4, 1))
+            usage = Tokens(size(shown.body), max((len(step.text) + len(step.reasoning)) // 4, 1))
         blocks = history(self.wire, body)
 
         def sign(content: list[Any]) -> str:
-            return seal(body, [*blocks, *(("assistant", block) for block in content)])
+            return seal(body, chain([*blocks, *(("assistant", block) for block in content)])[-1])
 
         return Content(
             model=str(body.get("model", "")),
@@ -390,16 +372,12 @@ class ProviderServer:
             refusal=step.refusal and self.wire != "anthropic",
             sign=sign if self._bind and step.reasoning else None,
             transformations=transformations,
+            applied=shown.applied,
         )
 
     def _check_seals(self, body: dict[str, Any], transformations: list[dict[str, Any]]) -> Http | None:
         blocks = history(self.wire, body)
-        dropped: list[int] = []
-        for i, (_, block) in enumerate(blocks):
-            if block.get("type") not in ("thinking", "reasoning"):
-                continue
-            if block.get("signature", block.get("encrypted_content")) != seal(body, blocks[:i]):
-                dropped.append(i)
+        dropped = broken_seals(body, blocks)
         if not dropped:
             return None
         thinking = cast("dict[str, Any]", body.get("thinking") or {})
@@ -417,6 +395,15 @@ class ProviderServer:
             message = "this thinking block is bound to a different conversation than the one it was sent in"
             return Http(400, error_body(self.wire, message))
         return None
+
+
+def _body(request: RecordedRequest) -> dict[str, Any]:
+    """The object in a request, empty where it holds none: strict mode says what is wrong with it."""
+    try:
+        value: object = json.loads(request.body)
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _pieces(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +73,7 @@ class Content(NamedTuple):
     refusal: bool
     sign: Callable[[list[Any]], str] | None
     transformations: list[dict[str, Any]]
+    applied: list[dict[str, Any]]
 
 
 def sse(value: object, name: str = "") -> bytes:
@@ -232,7 +232,9 @@ def anthropic_frames(c: Content) -> Frames:
         block(start, [{"type": "input_json_delta", "partial_json": part} for part in arguments], start)
     end = len(events)
     usage = {"output_tokens": c.usage.output} if c.usage is not None else {}
-    emit("message_delta", delta={"stop_reason": c.stop or None, "stop_sequence": None}, usage=usage)
+    delta = {"stop_reason": c.stop or None, "stop_sequence": None}
+    managed = {"context_management": {"applied_edits": c.applied}} if c.applied else {}
+    emit("message_delta", delta=delta, usage=usage, **managed)
     emit("message_stop")
     return Frames(events, end)
 
@@ -310,13 +312,6 @@ def history(wire: WireName, body: dict[str, Any]) -> list[tuple[str, dict[str, A
         )
         blocks += [(str(message.get("role")), part) for part in parts]
     return blocks
-
-
-def seal(body: dict[str, Any], blocks: Sequence[tuple[str, dict[str, Any]]]) -> str:
-    """A signature bound to system prompt, tools and all blocks before."""
-    head = [body.get("system", body.get("instructions")), body.get("tools")]
-    text = json.dumps([head, [(role, block) for role, block in blocks]], sort_keys=True)
-    return "seal-" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _halves(text: str) -> list[str]:

@@ -26,7 +26,8 @@ def check_items(items: Sequence[Item], *, model: str = "") -> None:
     - no text is empty or blank, every text is valid Unicode, ids of items and of calls are unique;
     - a call has a name of 1 to 64 letters, digits, `_` or `-`, and its arguments are sent as a JSON object;
     - no reply is reasoning alone; with `model` (as `provider:model`), reasoning and opaque items are its own. Encoders
-      leave foreign ones out of what is sent, so a view may hold them: name the model only where it must not.
+      leave foreign ones out of what is sent, so a view may hold them: name the model only where it must not. A memory
+      is for everybody.
     """
     if not items:
         raise InvalidItems("the request has no items")
@@ -119,7 +120,9 @@ def _check_text(item: Item, where: str) -> None:
 
 
 def _check_origin(item: Item, where: str, model: str) -> None:
-    if (item.type == "reasoning" or item.type == "opaque") and model and f"{item.provider}:{item.model}" != model:
+    if not model or (item.type == "opaque" and item.is_memory):
+        return
+    if (item.type == "reasoning" or item.type == "opaque") and f"{item.provider}:{item.model}" != model:
         raise InvalidItems(f"{where}: made by {item.provider}:{item.model}, sent to {model}")
 
 
@@ -129,8 +132,10 @@ def _check_unicode(item: Item, where: str) -> None:
             texts = (item.name, item.arguments)
         case "tool_result":
             texts = (item.summary, item.content or "")
-        case "reasoning" | "opaque":
+        case "reasoning":
             texts = (item.payload,)
+        case "opaque":
+            texts = (item.payload, item.readable)
         case "user" | "assistant" | "context" | "order":
             texts = (item.text,)
     for text in texts:

@@ -1,0 +1,123 @@
+"""What the adapters share whose provider compacts a history itself: the ways in turn, and what may come back."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+from worker.errors import BadRequest, ModelError, ModelNotFound, ProviderDown, Refused
+from worker.items import OpaqueItem, source_hash
+from worker.models.adapter import HttpModel
+from worker.models.base import Capabilities, Compacted, ModelSettings, NativeWay, Reply, Request, Usage
+from worker.models.encoding import mapping
+
+COMPACT_WAIT = 600.0
+"""Seconds that a provider may say nothing of a compaction: it comes in one piece, also in a stream."""
+
+NO_COMPACTION = "no_compaction"
+"""The code of an answer that is complete and holds no usable compaction."""
+
+_UNKNOWN_FORM = re.compile(
+    r"compact|context_management|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument|value)"
+    r"|not (?:supported|permitted|allowed)|no such",
+    re.IGNORECASE,
+)
+
+
+class CompactingModel(HttpModel):
+    """A model whose provider compacts. Base of the adapters that can; see `CompactsNatively` for `compact`.
+
+    A way that the server refused once is not tried again, and no longer stands in `capabilities`.
+    """
+
+    def __init__(self, model_id: str, settings: ModelSettings | None = None, *, client: Any = None) -> None:
+        super().__init__(model_id, settings, client=client)
+        self.refused: frozenset[NativeWay] = frozenset()
+        """Ways that this server did not take."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the model can do, with the ways of compacting that are left."""
+        found = super().capabilities
+        if self.refused.isdisjoint(found.native_compaction):
+            return found
+        left = tuple(way for way in found.native_compaction if way not in self.refused)
+        return replace(found, native_compaction=left)
+
+    async def compact(self, request: Request) -> Compacted:
+        """One attempt, by the first way that the server takes. See `CompactsNatively`."""
+        last: ModelError | None = None
+        for way in self.capabilities.native_compaction:
+            try:
+                return await self.compact_by(way, request)
+            except ModelError as e:
+                if not form_refused(e):
+                    raise
+                self.refused = frozenset((*self.refused, way))
+                last = e
+        said = f"; it said: {last.message}" if last else ""
+        raise BadRequest(
+            f"there is no way to have {self.name} compacted by its provider{said}",
+            status=last.status if last else None,
+            code=last.code if last else None,
+            model=self.name,
+        )
+
+    async def compact_by(self, way: NativeWay, request: Request) -> Compacted:
+        """One attempt by one way. Raises `ModelError`; cancelled, nothing is left behind."""
+        raise NotImplementedError
+
+    def compacted(
+        self, request: Request, way: NativeWay, payload: str, *, readable: str, usage: Usage, provider_id: str | None
+    ) -> Compacted:
+        """The memory of a request's items."""
+        item = OpaqueItem(
+            provider=self.provider,
+            model=self.model_id,
+            payload=payload,
+            source_hash=source_hash(request.items),
+            readable=readable,
+            tokens=max(usage.output_tokens - usage.reasoning_tokens, 0),
+        )
+        return Compacted(item, usage, way, provider_id)
+
+    async def stream_compaction(self, request: Request, body: bytes, headers: dict[str, str]) -> Reply:
+        """The reply to a compaction request. As `send`, but nothing is shown, and the provider has time."""
+        return await self.stream(request, body, headers, lambda _: None, wait=COMPACT_WAIT)
+
+    def no_compaction(self, why: str) -> BadRequest:
+        """The error of an answer without a usable compaction: the history stays as it is."""
+        return BadRequest(f"the provider made no compaction: {why}", status=200, code=NO_COMPACTION, model=self.name)
+
+    def block_of(self, reply: Reply, *, reasoned: bool = False) -> tuple[str, dict[str, Any]]:
+        """The payload of the one compaction in a reply, and its value. Raises `Refused` or `BadRequest` for any other
+        reply; with `reasoned`, reasoning may stand beside it.
+        """
+        if reply.stop == "refusal":
+            raise Refused("the model refused to compact", status=200, code=reply.native_stop, model=self.name)
+        found: list[tuple[str, dict[str, Any]]] = []
+        others: list[str] = []
+        for item in reply.items:
+            value = mapping(json.loads(item.payload)) if isinstance(item, OpaqueItem) else {}
+            if isinstance(item, OpaqueItem) and value.get("type") == "compaction":
+                found.append((item.payload, value))
+            elif not (reasoned and item.type == "reasoning"):
+                others.append(item.type)
+        if others or len(found) != 1:
+            held = ", ".join([*["compaction"] * len(found), *others]) or "nothing"
+            raise self.no_compaction(f"its reply holds {held} (stop: {reply.native_stop or 'none'})")
+        return found[0]
+
+
+def form_refused(error: ModelError) -> bool:
+    """Whether a server refused the form of a request (a path or field that it does not know), not its content."""
+    code = error.code or ""
+    if code == "model_not_found" or code.startswith("compaction_"):
+        return False
+    if error.status in (404, 405, 501):
+        return isinstance(error, BadRequest | ModelNotFound | ProviderDown)
+    if error.status in (400, 422):
+        return isinstance(error, BadRequest | ModelNotFound) and _UNKNOWN_FORM.search(error.message) is not None
+    return False
