@@ -251,7 +251,8 @@ async def test_b038_a_second_compaction_without_work_between_is_refused_and_the_
         """Fetches."""
         return f"REMINDER: you must cite\n{filler(1_000, f'page {n}')}"
 
-    worker, task = summariser(), "fetch the pages,  and no more  "
+    task = "fetch the pages,  and no more  "
+    worker = summariser(summary(Findings="- " + filler(1_500, "found").replace("\n", "; ") + " — source: fetch 1"))
     agent = Agent(caller(8))
     async with rig.open(agent, manifest(**hand()), tools=[fetch], compact_model=worker) as pod:
         (await pod.run(task)).raise_for_status()
