@@ -1,5 +1,5 @@
 """Text that went through a compaction grants nothing, and what limits the agent goes through it as well as what it was told to do
-(cases B039 to B042, B044)."""
+(cases B039 to B044)."""
 
 from __future__ import annotations
 
@@ -130,6 +130,32 @@ async def test_b042_constraints_cross_a_compaction_as_surely_as_the_tasks_that_t
     [line] = [line for line in state.splitlines() if "remove route X" in line]
     assert line.startswith("- [pending] t1 remove route X (origin model, created ")
     assert words(last) == ["You must always hold to this: routes of others stay."]
+
+
+async def test_b043_a_compact_worker_reaches_its_own_range_and_no_other_session(rig: Rig) -> None:
+    """B043: another pod lies in the same home. Nothing of it is found, and a session that is named is refused, not looked into; what
+    stands in the range is found.
+    """
+    async with rig.open(Agent(lambda r, n: say("the other token is token-in-q")), name="q") as pod:
+        (await pod.run("token-in-q")).raise_for_status()
+        other = pod.state.start.session
+    worker = summariser(
+        first=[
+            call("search_session_log", query="token-in-q"),
+            call("search_session_log", query="page 3"),
+            call("read_session_items", offset=1, limit=2, session=other),
+        ]
+    )
+    made = manifest(compaction=compacting(None), context={"ladder": ["compact"]})
+    async with rig.open(Agent(after(8)), made, tools=[Counted(1_000).tool], compact_model=worker) as pod:
+        (await pod.run("fetch")).raise_for_status()
+        assert await pod.compact()
+    foreign, own = (r.text() for r in results(worker.requests[-1], "search_session_log"))
+    [refused] = results(worker.requests[-1], "read_session_items")
+    assert "page 3" in own and "item" in own
+    assert "other token" not in foreign and "user message" not in foreign
+    assert refused.status == "error" and "session" in refused.text()
+    assert all("the other token" not in str(r.items) for r in worker.requests)
 
 
 async def test_b044_a_file_that_fakes_the_runtimes_marks_comes_back_as_one_block_of_its_own_bytes(rig: Rig) -> None:
