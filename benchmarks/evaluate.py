@@ -1,10 +1,15 @@
 """`make eval`: eight long sessions under the policies `off`, `warn` and `compact`, offline, with real tools. The table is checked
 against thresholds; the exit code is 1 where one does not hold.
 
-The same messages, files, model and window in each cell; only `[context] policy` differs. Pruning is off, so that what is compared is the
-policy alone (`--prune` leaves it on). The input tokens of `compact` include those of its compact workers.
+The same messages, files, model and window in each cell; only `[context] policy` differs. The input tokens of `compact` include those of
+its compact workers.
 
-    python -m benchmarks.evaluate [--prune] [--json FILE]
+Played twice: with pruning off, where what is compared is the policy alone (`warn` measures, warns and refuses, and takes nothing out of
+the view), and with pruning on under every policy, as it ships: what `compact` saves beside pruning. The thresholds are those of the
+policy alone; the second table shows its saving without one, since in sessions of this length pruning has taken out already what a
+compaction would (see docs/testing.md). All other thresholds hold in both. `--prune off` or `--prune on` plays one of the two.
+
+    python -m benchmarks.evaluate [--prune on|off] [--json FILE]
 """
 
 from __future__ import annotations
@@ -305,17 +310,23 @@ def pass_rate(cells: Sequence[Cell]) -> float:
     return 100 * sum(cell.passed for cell in cells) / len(cells)
 
 
-def gates(cells: Sequence[Cell]) -> list[Gate]:
-    """What must hold."""
+def saving(cells: Sequence[Cell]) -> float:
+    """The share by which the median input of `compact` lies below that of `warn`, compact workers included."""
+    warn, compact = (median(c.tokens for c in cells if c.policy == policy) for policy in ("warn", "compact"))
+    return 1 - compact / warn
+
+
+def gates(cells: Sequence[Cell], *, alone: bool = True) -> list[Gate]:
+    """What must hold; the saving only where the policy is compared `alone`."""
     warn, compact = ([c for c in cells if c.policy == policy] for policy in ("warn", "compact"))
-    less = 1 - median(c.tokens for c in compact) / median(c.tokens for c in warn)
+    less = saving(cells)
     behind = pass_rate(warn) - pass_rate(compact)
     ended = {c.fixture for c in warn if c.passed}
     lost_tasks = [c.fixture for c in compact if c.fixture in ended and not c.passed]
     worse = 100 * len(lost_tasks) / max(len(ended), 1)
     unsafe, above = sum(len(c.unsafe) for c in cells), sum(c.above_budget for c in cells)
     lost, broken = sum(c.bytes_lost for c in cells), sum(not c.transcript_intact for c in cells)
-    return [
+    found = [
         Gate(
             "median input of compact below warn",
             f"{less:.1%}",
@@ -340,9 +351,10 @@ def gates(cells: Sequence[Cell]) -> list[Gate]:
         Gate("log bytes lost or altered", str(lost), str(BYTES_LOST), lost <= BYTES_LOST),
         Gate("transcripts not intact", str(broken), str(BROKEN_TRANSCRIPTS), broken <= BROKEN_TRANSCRIPTS),
     ]
+    return found if alone else found[1:]
 
 
-def table(cells: Sequence[Cell]) -> str:
+def table(cells: Sequence[Cell], *, alone: bool = True) -> str:
     """Each cell, each policy, each gate."""
     lines = [
         f"{'fixture':<24}{'policy':<9}{'input':>11}{'of workers':>11}{'requests':>9}{'compactions':>12}  {'task':<7}{'recall':>7}  notes"
@@ -368,7 +380,15 @@ def table(cells: Sequence[Cell]) -> str:
             f"{f'{sum(c.transcript_intact for c in of)}/{len(of)}':>8}{sum(c.above_budget for c in of):>14}{sum(c.bytes_lost for c in of):>12}"
         )
     lines.append("")
-    lines += [f"{'ok  ' if g.held else 'FAIL'} {g.name}: {g.figure} ({g.bound})" for g in gates(cells)]
+    if not alone:
+        own = 1 - median(c.input_tokens for c in cells if c.policy == "compact") / median(
+            c.tokens for c in cells if c.policy == "warn"
+        )
+        asked = f"{INPUT_REDUCTION:.0%} is asked of the policy alone"
+        lines.append(
+            f"     median input of compact below warn: {saving(cells):.1%}, of the agent itself {own:.1%} ({asked})"
+        )
+    lines += [f"{'ok  ' if g.held else 'FAIL'} {g.name}: {g.figure} ({g.bound})" for g in gates(cells, alone=alone)]
     return "\n".join(lines)
 
 
@@ -383,22 +403,30 @@ async def evaluate(folder: Path, fixtures: Iterable[Fixture] = (), *, prune: boo
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Long sessions under three policies, against thresholds.")
-    parser.add_argument("--prune", action="store_true", help="leave pruning on under every policy")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all cells to FILE")
+    parser.add_argument("--prune", choices=("on", "off"), help="play them with pruning on, or off, only")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all cells to FILE, by `prune_on` and `prune_off`"
+    )
     given = parser.parse_args()
     began = time.monotonic()
+    played: dict[str, list[Cell]] = {}
+    held = True
+    for prune in [given.prune] if given.prune else ["off", "on"]:
+        with tempfile.TemporaryDirectory() as folder:
 
-    with tempfile.TemporaryDirectory() as folder:
+            async def run(folder: str = folder, prune: str = prune) -> list[Cell]:
+                return await evaluate(Path(folder), prune=prune == "on")
 
-        async def run() -> list[Cell]:
-            return await evaluate(Path(folder), prune=given.prune)
-
-        cells = anyio.run(run, backend="trio")
-    print(table(cells))
+            cells = anyio.run(run, backend="trio")
+        alone = prune == "off"
+        print(f"Pruning {prune} under every policy\n\n{table(cells, alone=alone)}\n")
+        held &= all(gate.held for gate in gates(cells, alone=alone))
+        played[f"prune_{prune}"] = cells
     print(f"{time.monotonic() - began:.0f} s")
     if given.json:
-        given.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=1) + "\n")
-    return 0 if all(gate.held for gate in gates(cells)) else 1
+        cells_ = {name: [asdict(cell) for cell in cells] for name, cells in played.items()}
+        given.json.write_text(json.dumps(cells_, indent=1) + "\n")
+    return 0 if held else 1
 
 
 if __name__ == "__main__":

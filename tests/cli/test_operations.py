@@ -105,13 +105,14 @@ def test_a_fork_begins_with_the_items_of_its_point_and_the_source_is_untouched(s
 
 
 def test_a_fork_takes_no_queued_input_no_questions_and_no_processes_and_counts_from_nothing(story: Story) -> None:
+    """B159: what was spent is counted once, where it was spent."""
     done = op.fork(story.home, "a", "b")
     state = story.state("b")
     assert state.queued == [] and state.approvals == {} and state.run is None
     assert state.tool_state == {"tasks": [{"id": "1", "text": "do it", "status": "pending"}]}
     assert (state.totals.requests, state.totals.cost_usd, state.history.counters.requests) == (0, 0.0, 0)
     assert done.left_behind == ("1 message that no request had seen", "background processes")
-    assert story.state().totals.requests == 2, "B159: the source's own figures do not fall"
+    assert story.state().totals.requests == 2, "the source's own figures do not fall"
 
 
 def test_a_fork_knows_a_file_only_where_it_is_unchanged(story: Story) -> None:
@@ -167,12 +168,13 @@ def test_a_pod_can_be_forked_while_another_process_writes_to_it(story: Story) ->
 
 
 async def test_a_rewind_goes_back_and_what_came_after_is_no_longer_of_the_session(story: Story) -> None:
+    """B159: what it cost stays spent."""
     totals = story.state().totals
     done = await op.rewind(story.home, "a", story.at["run"])
     state = story.state()
     assert [item.type for item in state.history.view] == []
     assert (state.start.lineage.kind_, state.start.lineage.seq) == ("rewound_from", story.at["run"])
-    assert state.totals.requests == totals.requests and state.totals.cost_usd == totals.cost_usd, "B159"
+    assert state.totals.requests == totals.requests and state.totals.cost_usd == totals.cost_usd
     assert state.totals.segments == totals.segments + 1
     assert "2 messages that no request had seen" in done.left_behind
     kinds = [line.kind for line in SessionReader(story.folder()).lines()]

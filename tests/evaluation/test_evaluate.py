@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.eval_fixtures import long_recall, overflow_retry, schema_pressure, verification_freshness
-from benchmarks.evaluate import Cell, Trial, evaluate, gates, share
+from benchmarks.evaluate import Cell, Trial, evaluate, gates, share, table
 from compact_worker.sections import ORDER
 from worker.estimate import estimate_text
 from worker.items import AssistantItem, ToolResultItem, make_call
@@ -89,3 +89,12 @@ def cells_of(**changes: object) -> list[Cell]:
 )
 def test_each_gate_fails_alone(changes: dict[str, object], fails: list[str]) -> None:
     assert [gate.name for gate in gates(cells_of(**changes)) if not gate.held] == fails
+
+
+def test_beside_pruning_the_saving_is_shown_and_all_else_is_asked() -> None:
+    warn, compact = cells_of(input_tokens=80, recalled=18)
+    cells = [replace(warn, policy="off"), warn, compact]
+    assert [gate.name for gate in gates(cells, alone=False) if not gate.held] == ["recall of compact"]
+    assert "below warn: 20.0%, of the agent itself 20.0% (30% is asked of the policy alone)" in table(
+        cells, alone=False
+    )

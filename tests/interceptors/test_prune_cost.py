@@ -45,10 +45,10 @@ async def test_auto_never_costs_more_than_not_pruning(
 
 
 async def test_the_edge_moves_rarely_with_auto_too(bench: ModuleType) -> None:
-    """B161 with `auto`: far fewer breaks of the prefix than requests, where a fixed number near the floor has many."""
+    """B161 with `auto`: at most one break of the prefix in ten requests, where a fixed number near the floor has many."""
     scenario = bench.Scenario("long", (60,))
     auto, fixed = [await bench.play(scenario, setting) for setting in ("auto", 1_000)]
-    assert 0 < auto.prunes < 10 < fixed.prunes
+    assert 0 < auto.prunes <= 6 and fixed.prunes > 30
     assert auto.cost < fixed.cost
 
 

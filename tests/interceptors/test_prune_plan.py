@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from interceptors.prune import (
@@ -36,16 +39,14 @@ TAIL = UserItem(text="plain words " * 200)
 """More than the protected tokens of `SMALL`, so that all before it is behind the tail."""
 
 
-def read(
-    path: str, first: int, last: int, sha: str, content: str | None = "x " * 600, **more: object
-) -> ToolResultItem:
+def read(path: str, first: int, last: int, sha: str, content: str | None = "x " * 600, **more: Any) -> ToolResultItem:
     return ToolResultItem(
         call_id=f"{path}{first}", name="read_file", status="ok", summary=f"read_file {path}", content=content,
         reads=FileRange(path=path, first=first, last=last, sha256=sha), **more,
     )  # type: ignore[arg-type]  # fmt: skip
 
 
-def output(content: str | None, **more: object) -> ToolResultItem:
+def output(content: str | None, **more: Any) -> ToolResultItem:
     return ToolResultItem(call_id="c", name="t", status="ok", summary="t done", content=content, **more)  # type: ignore[arg-type]
 
 
@@ -59,7 +60,7 @@ def write(path: str) -> ToolResultItem:
     )
 
 
-def plan(view: list[Item], settings: PruneSettings = SMALL, newest: int | None = None, **more: object):
+def plan(view: list[Item], settings: PruneSettings = SMALL, newest: int | None = None, **more: Any):
     tokens = [estimate_item(item) for item in view]
     return plan_prune(view, tokens, len(view) if newest is None else newest, settings, **more)  # type: ignore[arg-type]
 
@@ -245,54 +246,69 @@ def test_bound_reasoning_is_left_alone_but_at_a_free_moment_or_above_the_ceiling
 
 # -- any view ----------------------------------------------------------------------------------------------------
 
-texts = st.text(max_size=12).map(lambda t: t * 40)
+PIECES = ("plain words ", "日本語。", "x = 1\n", "an error was found\n", "\x00\u200b ", "")
+
+
+def texts(most: int) -> st.SearchStrategy[str]:
+    """A piece again and again, so that a large text costs two draws."""
+    return st.tuples(st.sampled_from(PIECES), st.integers(0, most)).map(lambda drawn: drawn[0] * drawn[1])
+
+
+ranges = st.builds(
+    FileRange,
+    path=st.sampled_from("ab"),
+    first=st.integers(1, 3),
+    last=st.integers(3, 5),
+    sha256=st.sampled_from("12"),
+)
 
 
 @st.composite
 def views(draw: st.DrawFn) -> tuple[list[Item], int, int]:
     """A valid view of user items, replies, calls and results; and the places of batch and unanswered."""
     view: list[Item] = [UserItem(text="start")]
-    newest = unanswered = 0
+    newest = 0
     for turn in range(draw(st.integers(0, 8))):
         if draw(st.booleans()):
-            unanswered = unanswered or len(view)
-            view.append(UserItem(text=draw(texts) or "u"))
+            view.append(UserItem(text=draw(texts(40)) or "u"))
         if draw(st.booleans()):
             view.append(
-                ContextItem(kind=draw(st.sampled_from(["auto_read", "summary"])), text=draw(texts) or "c", path="a")
+                ContextItem(
+                    kind=draw(st.sampled_from(["auto_read", "summary"])), text=draw(texts(200)) or "c", path="a"
+                )
             )
-        newest, unanswered = len(view), 0
+        newest = len(view)
         if draw(st.booleans()):
             view.append(ReasoningItem(provider="p", model="m", payload='{"x":1}'))
-        view.append(AssistantItem(text=draw(texts) or "a"))
-        calls = [make_call(f"c{turn}_{n}", "t", f'{{"x": "{n}"}}') for n in range(draw(st.integers(0, 3)))]
+        view.append(AssistantItem(text=draw(texts(40)) or "a"))
+        calls = [
+            make_call(f"c{turn}_{n}", "t", json.dumps({"x": f"{n}", "text": draw(texts(100))}))
+            for n in range(draw(st.integers(0, 3)))
+        ]
         view.extend(calls)
         for call in calls:
             view.append(draw(results(call)))
+    waiting = draw(st.integers(0, 2))
+    unanswered = len(view) if waiting else 0
+    view += [UserItem(text=f"waiting {n}") for n in range(waiting)]
     return view, newest, unanswered
 
 
 @st.composite
 def results(draw: st.DrawFn, call: ToolCallItem) -> ToolResultItem:
-    ranges = st.builds(
-        FileRange,
-        path=st.sampled_from("ab"),
-        first=st.integers(1, 3),
-        last=st.integers(3, 5),
-        sha256=st.sampled_from("12"),
-    )
     return ToolResultItem(
         call_id=call.call_id,
         name="t",
         status=draw(st.sampled_from(["ok", "error", "denied"])),
-        summary=draw(st.text(max_size=400)) or "s",
-        content=draw(st.one_of(st.none(), st.text(max_size=60).map(lambda t: t * 50))),
+        summary=draw(texts(40)) or "s",
+        content=draw(st.one_of(st.none(), texts(300))),
         prunable=draw(st.booleans()),
         reads=draw(st.one_of(st.none(), ranges)),
         writes=draw(st.one_of(st.none(), ranges)),
     )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(views(), st.integers(0, 2000), st.integers(0, 200), st.booleans(), st.booleans())
 def test_a_pruned_view_keeps_pairs_order_and_summaries_never_grows_and_is_stable(
     made: tuple[list[Item], int, int], protected: int, least: int, in_tail: bool, arguments: bool

@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeAlias
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 LIST = HERE / "mutations.toml"
-COPIED = ("worker", "interceptors", "compact_worker", "pod", "manifests", "tests", "pyproject.toml")
+COPIED = ("worker", "interceptors", "compact_worker", "pod", "manifests", "benchmarks", "tests", "pyproject.toml")
 """What the tests need of the tree."""
 
 TIMEOUT = 90.0

@@ -16,9 +16,11 @@ SECTIONS = {
     "COVF": (7, 12),
     "PAIR": (13, 20),
     "LOST": (21, 29),
+    "SUMM": (30, 38),
     "INJ": (39, 44),
     "TOK": (45, 53),
     "WIN": (54, 59),
+    "RETRY": (60, 64),
     "LOG": (65, 73),
     "RESUME": (74, 80),
     "PROC": (84, 88),
@@ -26,6 +28,8 @@ SECTIONS = {
     "FILE": (96, 102),
     "STREAM": (106, 109),
     "ARGS": (110, 117),
+    "COST": (158, 160),
+    "CACHE": (161, 163),
 }
 """The first and the last case of each section."""
 

@@ -156,7 +156,7 @@ async def test_a_second_writer_is_told_who_is_first(rig: Rig) -> None:
 
 
 async def test_an_unknown_window_is_warned_of_once_a_session(rig: Rig) -> None:
-    """Through runs, a compaction and a restart; the warning names the model, the window and the key."""
+    """B054: through runs, a compaction and a restart; the warning names the model, the window and the key."""
     unknown = Capabilities(window=FALLBACK_WINDOW, window_source="fallback", max_output=1_000, family="o200k")
 
     def agent(steps: int) -> Agent:

@@ -461,7 +461,7 @@ async def noop() -> str:
 
 
 async def test_the_task_list_crosses_as_data_whatever_the_summary_says(rig: Rig) -> None:
-    """The state item is right where the summary is wrong; the compact worker is shown the list; the tool goes on with it."""
+    """B034: the state item is right where the summary is wrong; the compact worker is shown the list; the tool goes on with it."""
 
     def play(request: Request, n: int) -> Any:
         steps: dict[int, Any] = {

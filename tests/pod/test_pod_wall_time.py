@@ -107,6 +107,7 @@ async def test_wall_time_goes_on_in_a_new_segment(rig: Rig, clock: Clock) -> Non
 async def test_a_killed_run_has_spent_what_it_worked_and_not_what_it_lay(
     worked: int, status: str, rig: Rig, clock: Clock
 ) -> None:
+    """B160: the time of work is apart from the time that passed."""
     async with rig.open(Agent(caller(0)), MADE) as pod:
         session = pod.running.session
         session.put(Input(item=UserItem(text="go")))

@@ -1,0 +1,63 @@
+"""What makes a boundary between two segments, torn at each byte: it is no boundary or the whole one, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from crash.crash_boundary import drive, policies, record
+from crash.crash_torn import cuts, opens_once
+
+from pod.testing import Op
+
+pytestmark = pytest.mark.slow
+
+SAMPLE = 61
+"""Of a file that has no name yet, of a blob and of a compact worker's own log, one byte in so many: nothing refers to them."""
+
+EDGE, INSIDE = 400, 9
+"""Of an entry that is longer than two edges (a checkpoint), each byte at its edges and one in so many between them."""
+
+
+def refers(op: Op) -> bool:
+    """Whether what is written is looked at as soon as a byte of it stands there: the logs of the two segments, and the pointer."""
+    name = op.path.rpartition("/")[2]
+    return name.startswith(".pod.json.") or (name[0] != "." and name.endswith(".jsonl") and ".compact-" not in name)
+
+
+def looked_at(op: Op, at: int) -> bool:
+    if not refers(op):
+        return at % SAMPLE == 1
+    return at <= EDGE or at >= len(op.data) - EDGE or at % INSIDE == 0
+
+
+@policies
+def test_a_boundary_that_was_torn_at_any_byte_is_none_or_the_whole_one(base: Path, policy: str) -> None:
+    """Each byte of the old segment's last entries, of the pointer and of the new segment's lease; a dense sample of a checkpoint and
+    a thin one of all other files (`make soak` takes each of their bytes too).
+    """
+    files, within = record(base, policy)
+    seen = Counter[int]()
+    for cut in cuts(files, within, base.with_name("world"), policy, looked_at):
+        opens_once(cut)
+        seen[cut.number] += 1
+    writes = {number: files.ops[number] for number in within if files.ops[number].kind == "write"}
+    short = {n: len(op.data) - 1 for n, op in writes.items() if refers(op) and len(op.data) <= 2 * EDGE}
+    assert {n: seen[n] for n in short} == short and len(short) >= 6
+    assert len({writes[n].path for n in short}) == 3, "two logs and the pointer"
+    assert set(seen) == set(writes) - {n for n, op in writes.items() if len(op.data) < 2}
+
+
+@policies
+def test_a_job_whose_boundary_was_torn_goes_on_and_makes_it_once(base: Path, policy: str) -> None:
+    """The same process or another one takes the job up where it was cut off, and it ends complete."""
+    files, within = record(base, policy)
+    rest = 0
+    for cut in cuts(
+        files, within, base.with_name("world"), policy, lambda op, at: at % (97 if refers(op) else 997) == 50
+    ):
+        print("operation", cut.number, files.ops[cut.number].path, "at", cut.length)
+        cut.world.check(drive(policy, cut.world.finish))
+        rest += 1
+    assert rest >= 15
