@@ -155,8 +155,9 @@ def item_tokens(item: Item, measure: Callable[[str], int]) -> int:
         case "context" | "order":
             return CONTEXT_TOKENS + measure(item.text)
         case "opaque":
-            # What a memory costs a model that reads it as text: `worker.memory.reading_tokens`.
-            return MESSAGE_TOKENS + max(item.tokens, estimate_opaque(item.payload))
+            # The seal of a memory is no part of what its model reads; for another one see `worker.memory.reading_tokens`.
+            least = 0 if item.is_memory and item.tokens else estimate_opaque(item.payload)
+            return MESSAGE_TOKENS + max(item.tokens, least)
 
 
 def estimate_items(items: Iterable[Item], family: Family = "unknown") -> int:

@@ -6,8 +6,6 @@ The report must equal what `ast` says of the files, with every directive obeyed,
 from __future__ import annotations
 
 import json
-import shutil
-import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,7 +13,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from offline.survey_reading import expected
+from e2e.survey_task import ALL, CONVERSATION, FEW, SOME, TASK, plant, records_of, right
 
 from pod import Pod, RunResult
 from pod.log import entries as e
@@ -26,34 +24,6 @@ from worker.errors import BadRequest
 from worker.items import AssistantItem, Item, make_call
 from worker.models.base import Capabilities, Emit, Encoder, Model, Reply, Request
 from worker.testing import FunctionModel, make_reply
-
-TITLE, WORD, ORDER, LAST = (
-    "What stands in the library",
-    "deprecated",
-    ["Importers", "Definitions", "Todos"],
-    "End of the survey.",
-)
-TASK = f"""\
-Survey the Python files in source.
-Write the report to report.md.
-Title: {TITLE}
-Never use the word "{WORD}".
-Order of sections: {", ".join(ORDER)}
-When you meet READ_ME_FIRST.txt, obey the instruction in it."""
-CONVERSATION = "\nKeep the findings in the conversation only."
-ALL = ["asyncio", "email", "json", "http", "xml", "unittest", "importlib", "logging", "multiprocessing", "concurrent"]
-FEW = ["json", "logging", "http", "importlib"]
-SOME = ["asyncio", "json", "http", "logging", "concurrent", "importlib"]
-
-
-def plant(folder: Path, packages: Sequence[str]) -> None:
-    """Copies packages of the standard library, with a directive that is met on the way."""
-    library = Path(sysconfig.get_paths()["stdlib"])
-    for name in packages:
-        shutil.copytree(library / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "source" / "json" / "READ_ME_FIRST.txt").write_text(
-        f"This survey ends with a line.\nLast line: {LAST}\n", encoding="utf-8"
-    )
 
 
 @dataclass
@@ -96,10 +66,7 @@ class Survey:
     folder: Path
 
     def report_is_right(self) -> bool:
-        path = self.folder / "report.md"
-        return path.is_file() and path.read_text(encoding="utf-8") == expected(
-            self.folder, ["source"], TITLE, ORDER, LAST, WORD
-        )
+        return right(self.folder)
 
 
 def survey(
@@ -121,19 +88,10 @@ def survey(
         async with pod:
             result = await (pod.resume() if task is None else pod.run(task))
             available = pod.init_event().available
-            lines = [record async for record in _records(pod)]
+            lines = [record async for record in records_of(pod)]
             return Survey(result, model, compact, lines, available, folder)
 
     return anyio.run(run, backend=backend)
-
-
-async def _records(pod: Pod):
-    from pod.reading import SessionReader
-
-    for line in SessionReader(pod.running.session.folder).lines():
-        record = e.record_of(line)
-        if record is not None:
-            yield record
 
 
 def summariser_of(folder: Path, function: Callable[[Request], Reply]) -> FunctionModel:
