@@ -43,6 +43,9 @@ class SideLog:
     def begin_sync(self) -> None:
         """Nothing to do: a compact worker's log is for looking at, and nothing is resumed from it."""
 
+    def syncing(self) -> None:
+        """Nothing to wait for."""
+
     def write(self, record: Record) -> None:
         """Writes a record."""
         self.counts[record.kind] += 1

@@ -21,7 +21,7 @@ from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.ledger import Ledger
 from worker.models.base import Family
-from worker.records import Record
+from worker.records import Record, Syncing
 
 Listener = Callable[[Line, Record], None]
 
@@ -111,6 +111,10 @@ class Session:
     def begin_sync(self) -> None:
         """Starts making durable what was written, without waiting for it."""
         self.writer.begin_sync()
+
+    def syncing(self) -> Syncing | None:
+        """A sync of what was written, for another thread to wait for."""
+        return self.writer.syncing()
 
     def write(self, record: Record) -> None:
         """Writes a record, folds it into the state (not the history: the ledger does) and tells the listeners."""

@@ -17,7 +17,7 @@ from worker.errors import told
 from worker.history import History, OpenCall
 from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
-from worker.records import ToolResult, ToolStarted
+from worker.records import Syncing, ToolResult, ToolStarted
 from worker.results import Failed, Outcome, Paused
 from worker.tool_output import ArtifactStore, cap
 from worker.tools import Tool, ToolContext, ToolFault
@@ -141,9 +141,12 @@ class Caller:
     async def _run_group(self, group: Sequence[Ready]) -> Failed | None:
         for ready in group:
             self.ledger.put(ToolStarted(call_id=ready.call.call_id))
-        await self.ledger.sync()
         if len(group) == 1:
-            return await self._run_one(group[0])
+            syncing = self.ledger.syncing() if group[0].tool.threaded else None
+            if syncing is None:
+                await self.ledger.sync()
+            return await self._run_one(group[0], syncing)
+        await self.ledger.sync()
         limiter = anyio.CapacityLimiter(CONCURRENT_READS)
         failed: list[Failed] = []
         errors: list[Exception] = []
@@ -165,11 +168,12 @@ class Caller:
             raise errors[0]
         return failed[0] if failed else None
 
-    async def _run_one(self, ready: Ready) -> Failed | None:
+    async def _run_one(self, ready: Ready, syncing: Syncing | None = None) -> Failed | None:
+        """Runs a call whose start is on record; with `syncing` it is durable once the tool's thread has waited for it."""
         call, tool = ready.call, ready.tool
         started = self.clock()
         self.point(f"tool.{tool.name}.before")
-        output = await self._output(ready)
+        output = await self._output(ready, syncing)
         self.point(f"tool.{tool.name}.after")
         output, failed = await self._after(ready, output)
         output = await self._capped(call, tool, output)
@@ -198,9 +202,20 @@ class Caller:
     async def _capped(self, call: ToolCallItem, tool: Tool, output: ToolOutput) -> ToolOutput:
         return await cap(output, tool.max_output, self.artifacts, call.call_id, name=f"{tool.name}.txt")
 
-    async def _output(self, ready: Ready) -> ToolOutput:
+    async def _output(self, ready: Ready, syncing: Syncing | None) -> ToolOutput:
+        if syncing is None:
+            return await self._ran(ready, None)
+        try:
+            output = await self._ran(ready, syncing.wait)
+        except BaseException:
+            syncing.leave()
+            raise
+        syncing.settle()
+        return output
+
+    async def _ran(self, ready: Ready, before: Callable[[], None] | None) -> ToolOutput:
         tool, call = ready.tool, ready.call
-        context = ToolContext(call.call_id, tool.name, self.cwd, self.deps, self.services)
+        context = ToolContext(call.call_id, tool.name, self.cwd, self.deps, self.services, before)
         task = anyio.get_current_task().id
         try:
             with anyio.move_on_after(tool.timeout) as scope:

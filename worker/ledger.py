@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from worker.history import History
 from worker.interceptor import Interceptor, failure, overrides
-from worker.records import Journal, Record
+from worker.records import Journal, Record, Syncing
 from worker.results import Failed
 
 
@@ -43,6 +43,10 @@ class Ledger:
     def begin_sync(self) -> None:
         """Starts making durable what was put, without waiting for it."""
         self.journal.begin_sync()
+
+    def syncing(self) -> Syncing | None:
+        """A sync of what was put, for another thread to wait for; None where `sync` must be awaited."""
+        return self.journal.syncing()
 
     async def sync(self) -> None:
         """Makes all that was put durable. Raises the store's typed error."""

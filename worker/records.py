@@ -203,16 +203,38 @@ class Warned(Record):
     figures: dict[str, Any] = Field(default_factory=dict)
 
 
+class Syncing(Protocol):
+    """A sync that is done by the thread which needs it: one trip to a thread for the sync and for what must follow it."""
+
+    def wait(self) -> None:
+        """Blocks until all that was written before is durable. Raises what the store's device raises, or `Abandoned`."""
+        ...
+
+    def settle(self) -> None:
+        """Takes note of the sync, back in the event loop. Raises the store's own typed error."""
+        ...
+
+    def leave(self) -> None:
+        """Nobody waits for what follows the sync any more: where it has not begun, it does not begin."""
+        ...
+
+
+class Abandoned(Exception):
+    """Whoever asked for a sync has gone away: what should follow it must not begin."""
+
+
 class Journal(Protocol):
     """Where records go. `write` is ordered and immediate but not yet durable; `sync` makes all that was written durable, `begin_sync` starts
-    that without waiting (an error shows in the next `sync`).
+    that without waiting (an error shows in the next `sync`). `syncing` is a sync for another thread, None where there is no such thing.
 
-    Both raise the store's own typed error; after one, nothing more is accepted.
+    All raise the store's own typed error; after one, nothing more is accepted.
     """
 
     def write(self, record: Record) -> None: ...
 
     def begin_sync(self) -> None: ...
+
+    def syncing(self) -> Syncing | None: ...
 
     async def sync(self) -> None: ...
 
@@ -225,6 +247,9 @@ class MemoryJournal:
 
     def begin_sync(self) -> None:
         """Nothing to do."""
+
+    def syncing(self) -> None:
+        """Nothing to wait for."""
 
     def write(self, record: Record) -> None:
         """Keeps the record."""

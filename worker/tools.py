@@ -36,6 +36,8 @@ class ToolContext:
     cwd: Path
     deps: Any = None
     services: Mapping[type, object] = field(default_factory=dict[type, object])
+    before: Callable[[], None] | None = field(default=None, repr=False)
+    """What a thread that runs the tool must do first; the runtime's own."""
 
     def get(self, kind: type[T]) -> T:
         """The service of this type. Raises `ConfigError` where the pod lends none."""
@@ -56,7 +58,8 @@ class Tool:
     `effect` decides what permission it needs and whether it may run beside others; `idempotent` lets a resume run an open call
     again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes. `preview` gives what the
     file that `resource` names will hold, from the checked arguments and what it holds now (empty where there is none); it
-    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write.
+    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write. `threaded` says that `call`
+    runs its function in a thread, after the context's `before`.
     """
 
     name: str
@@ -71,6 +74,7 @@ class Tool:
     resource: str | None = None
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     preview: Preview | None = None
+    threaded: bool = False
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -192,13 +196,17 @@ def _build(
             values[key] = context if kind == "context" else context.deps
         if is_async:
             return function(**values)
-        return anyio.to_thread.run_sync(partial(_called, function, values), abandon_on_cancel=True)
+        return anyio.to_thread.run_sync(partial(_called, function, values, context.before), abandon_on_cancel=True)
 
     text = description or "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
-    return Tool(name=label, description=text, parameters=_schema(model), call=call, validate=validate, **policy)
+    return Tool(
+        name=label, description=text, parameters=_schema(model), call=call, validate=validate, threaded=not is_async, **policy
+    )  # fmt: skip
 
 
-def _called(function: Callable[..., Any], values: dict[str, Any]) -> Any:
+def _called(function: Callable[..., Any], values: dict[str, Any], before: Callable[[], None] | None) -> Any:
+    if before is not None:
+        before()
     try:
         return function(**values)
     except GeneratorExit as e:

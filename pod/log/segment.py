@@ -22,6 +22,7 @@ import anyio.to_thread
 from pod.errors import LogDamaged, NewerFormat, NotALog, StoreError
 from pod.log.files import Files, odd_kind, open_file
 from pod.log.lines import FORMAT, Invalid, Line, now, parse, render
+from worker.records import Abandoned, Syncing
 
 CHUNK = 1 << 18
 """Bytes read at a time."""
@@ -185,6 +186,36 @@ Mend: TypeAlias = Callable[[Damage, bytes], tuple[str, bytes]]
 """What stands in the place of a torn tail: of it and its first bytes, the kind and body of an entry."""
 
 
+@dataclass(slots=True)
+class _Syncing:
+    """A sync of a writer's file by another thread (`worker.records.Syncing`). `end` is how far the file reached."""
+
+    writer: SegmentWriter
+    fd: int
+    begun: Future[None] | None
+    end: int
+    _done: bool = False
+    _left: bool = False
+
+    def wait(self) -> None:
+        try:
+            self.writer.finish(self.begun, self.fd)
+        except BaseException as error:
+            # A device may tell of an error once: whoever is there takes note.
+            self.writer.lost = error
+            raise
+        self._done = True
+        if self._left:
+            raise Abandoned
+
+    def settle(self) -> None:
+        self._left = True
+        self.writer.settle(self.begun, self.end if self._done else 0)
+
+    def leave(self) -> None:
+        self._left = True
+
+
 @dataclass
 class SegmentWriter:
     """Appends entries to one segment. `write` is immediate and ordered; `sync` makes all of it durable.
@@ -204,6 +235,8 @@ class SegmentWriter:
     _failed: StoreError | None = None
     _begun: Future[None] | None = field(default=None, repr=False)
     _reached: int = 0
+    lost: BaseException | None = field(default=None, repr=False)
+    """What a sync in another thread failed with, until that is taken note of."""
     _syncing: anyio.Lock = field(default_factory=lambda: anyio.Lock(fast_acquire=True), repr=False)
 
     @classmethod
@@ -251,8 +284,7 @@ class SegmentWriter:
 
     def write(self, kind: str, body: bytes) -> Line:
         """Appends an entry. Raises `StoreError`; then nothing of it counts."""
-        if self._failed is not None:
-            raise self._failed
+        self._check()
         if self._fd is None:
             raise StoreError(self.path, "write", OSError(9, "the log is closed"))
         at, seq, offset = now(), self.next_seq, self._end
@@ -277,10 +309,33 @@ class SegmentWriter:
             self._begun = _SYNCER.submit(self.files.sync, self._fd)
             self._reached = self._end
 
-    async def sync(self) -> None:
-        """Makes all that was written durable, shielded from cancellation. Raises `StoreError`."""
+    def syncing(self) -> Syncing | None:
+        """A sync of what was written, for another thread to wait for; None where there is nothing to wait for, or an error
+        that `sync` raises.
+        """
+        if (
+            self._failed is not None
+            or self.lost is not None
+            or self._fd is None
+            or self.durability == "os"
+            or not self.dirty
+        ):
+            return None
+        return _Syncing(self, self._fd, self._begun, self._end)
+
+    def _check(self) -> None:
+        """Raises where the log takes nothing more."""
+        if self._failed is None and self.lost is not None:
+            error, self.lost = self.lost, None
+            if not isinstance(error, OSError):
+                raise error
+            raise self.give_up("sync", error) from error
         if self._failed is not None:
             raise self._failed
+
+    async def sync(self) -> None:
+        """Makes all that was written durable, shielded from cancellation. Raises `StoreError`."""
+        self._check()
         if self.durability == "os":
             self._durable = self._end
             return
@@ -297,7 +352,7 @@ class SegmentWriter:
                 reached, begun = self._end, self._begun
                 try:
                     # One trip to a thread: it waits for a sync under way and makes the rest durable.
-                    await anyio.to_thread.run_sync(self._finish, begun, self._fd)
+                    await anyio.to_thread.run_sync(self.finish, begun, self._fd)
                 except OSError as e:
                     raise self.give_up("sync", e) from e
                 if self._failed is not None:
@@ -306,7 +361,8 @@ class SegmentWriter:
                     self._begun = None
                 self._durable = max(self._durable, reached)
 
-    def _finish(self, begun: Future[None] | None, fd: int) -> None:
+    def finish(self, begun: Future[None] | None, fd: int) -> None:
+        """Waits for a sync under way and makes the rest durable, in another thread."""
         if begun is not None:
             begun.result()
         if begun is None or self._reached < self._end:
@@ -322,6 +378,13 @@ class SegmentWriter:
         if error is not None:
             raise error
         self._durable = max(self._durable, self._reached)
+
+    def settle(self, begun: Future[None] | None, reached: int) -> None:
+        """Takes note of a sync up to `reached` that another thread made. Raises `StoreError` where one failed."""
+        self._check()
+        if begun is not None and self._begun is begun:
+            self._begun = None
+        self._durable = max(self._durable, reached)
 
     def sync_now(self) -> None:
         """`sync` for the moments before an event loop runs, and for the end."""

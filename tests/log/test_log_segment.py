@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from pod.session import Session
 from pod.testing import FailingFiles
 from worker.calling import Caller
 from worker.items import UserItem
-from worker.records import ToolStarted
+from worker.records import Abandoned, ToolStarted
 from worker.tools import ToolContext, tool
 
 pytestmark = pytest.mark.anyio
@@ -211,6 +212,105 @@ async def test_a_sync_that_fails_after_the_write_neither_doubles_nor_repeats(tmp
     (open_call,) = again.state.history.unresolved
     assert open_call.started, "found again: the outcome is unknown, and nobody runs it by itself"
     again.close()
+
+
+class HeldSync(Files):
+    """A sync that, once `held`, blocks its thread until it is let go, and may then fail. `synced` counts those that ended."""
+
+    def __init__(self) -> None:
+        self.held, self.entered, self.go = False, threading.Event(), threading.Event()
+        self.error: OSError | None = None
+        self.synced = 0
+
+    def sync(self, fd: int) -> None:
+        if self.held:
+            self.entered.set()
+            assert self.go.wait(30)
+            if self.error is not None:
+                raise self.error
+        super().sync(fd)
+        self.synced += 1
+
+
+async def test_b063_a_tool_in_a_thread_begins_when_its_start_is_durable(tmp_path: Path) -> None:
+    files, seen = HeldSync(), list[tuple[int, bool]]()
+
+    @tool
+    def touch() -> str:
+        """Touches."""
+        seen.append((files.synced, session.writer.dirty))
+        return "touched"
+
+    session = create(tmp_path, files=files)
+    say(session, "go")
+    reply(session, "I touch.", call("c1", "touch"))
+    await session.sync()
+    before = files.synced
+    assert await Caller(session.ledger, {"touch": touch}, (), tmp_path, tag="t").run() is None
+    assert seen == [(before + 1, True)], "the sync had ended; that it had is noted once the tool is back"
+    assert kinds(session.writer.path)[-2:] == ["tool_started", "tool_result"]
+    session.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
+async def test_b063_what_nobody_waits_for_does_not_begin_behind_a_late_sync(fails: bool, tmp_path: Path) -> None:
+    """Left while its thread waits for the disk, and an error of that sync is not forgotten."""
+    files = HeldSync()
+    files.error = OSError(errno.EIO, "no disk") if fails else None
+    writer = _writer(tmp_path, files)
+    writer.write("warning", b"{}")
+    syncing, raised = writer.syncing(), list[BaseException]()
+    assert syncing is not None
+    files.held = True
+
+    def tool_thread() -> None:
+        try:
+            syncing.wait()
+        except (Abandoned, OSError) as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=tool_thread)
+    thread.start()
+    assert files.entered.wait(30)
+    syncing.leave()
+    files.go.set()
+    thread.join(30)
+    files.held = False
+    if fails:
+        assert raised == [files.error]
+        with pytest.raises(StoreError, match="sync failed"):
+            await writer.sync()
+    else:
+        assert isinstance(raised[0], Abandoned)
+        await writer.sync()
+        assert not writer.dirty
+        assert writer.syncing() is None, "nothing is left to wait for"
+    writer.close()
+
+
+async def test_a_cancelled_call_in_a_thread_leaves_its_start_on_record(tmp_path: Path) -> None:
+    files = HeldSync()
+
+    @tool
+    def touch() -> str:
+        """Touches."""
+        raise AssertionError("nobody waits for it any more")
+
+    session = create(tmp_path, files=files)
+    say(session, "go")
+    reply(session, "I touch.", call("c1", "touch"))
+    await session.sync()
+    files.held = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Caller(session.ledger, {"touch": touch}, (), tmp_path, tag="t").run)
+        await anyio.to_thread.run_sync(files.entered.wait, 30)
+        tasks.cancel_scope.cancel()
+    (open_call,) = session.state.history.unresolved
+    assert open_call.started
+    files.held = False
+    files.go.set()
+    await session.sync()
+    session.close()
 
 
 class SlowSync(Files):

@@ -42,6 +42,9 @@ class Journal:
             raise StoreFault(record.kind)
         self.records.append(record)
 
+    def syncing(self) -> None:
+        """No other thread can make it durable."""
+
     def begin_sync(self) -> None:
         self.trace.append("begin_sync")
 
