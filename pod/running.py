@@ -476,8 +476,7 @@ class Running:
             return failed
         if self.compactor.refused("hand"):
             return failed
-        name = self.session.folder.name
-        more = f"{failed.message.rstrip()} `pod compact {name}` makes room by hand; then `pod resume {name}` goes on."
+        more = f"{failed.message.rstrip()} A compaction by hand (`pod compact`, `Pod.compact()`) makes room here."
         return replace(failed, message=more, details={**failed.details, "compactable": True})
 
     def _oversized(self) -> Oversized | None:

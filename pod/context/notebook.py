@@ -68,7 +68,7 @@ def _notes(file: BinaryIO, size: int, path: str, before: NotesMark | None) -> No
     if not body.strip() and len(raw) <= SLOT_BYTES:
         return Notes(f"{path} holds nothing new." if start else f"{path} is empty.")
     shown, used = _fitting(body)
-    if left := size - at - used:
+    if (left := size - at - used) > 0:
         shown += f"\n[... {left} bytes more; read_file {path} shows them. Shorten your notes ...]"
     item = ContextItem(
         kind="notes", text=shown, source=f"{path}, written by you", trust="model", path=path, sha256=digest

@@ -136,7 +136,7 @@ def test_where_a_compaction_by_hand_makes_room_the_end_of_the_run_says_so_and_it
 
     stopped = anyio.run(stops, backend=backend)
     assert stopped.error_kind == "over_budget" and stopped.details["compactable"]
-    assert "`pod compact p` makes room by hand; then `pod resume p` goes on." in (stopped.error or "")
+    assert "A compaction by hand (`pod compact`, `Pod.compact()`) makes room here." in (stopped.error or "")
     assert main(["resume", "p"]) == 1
     assert "`pod compact p` makes room, then `pod resume p` goes on." in capsys.readouterr().err
     assert anyio.run(goes_on, backend=backend).status == "finished"
