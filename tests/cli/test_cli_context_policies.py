@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from pod.cli.main import main
+from pod.context.notebook import NOTES
 from pod.context.policy import ASK_A_MODEL
 from pod.foresight import foresee
 from pod.log import entries as e
@@ -162,6 +164,23 @@ async def test_a_compaction_that_fails_where_no_run_is_under_way_says_that_the_c
         assert not await pod.compact()
     [warned] = [r for r in rig.of(Warned) if r.code == "compaction.failed"]
     assert warned.message.startswith("compaction failed, the context stays as it is: compact: ")
+
+
+def test_pod_clear_says_that_the_notes_stay_and_how_to_remove_them(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only where there are some."""
+
+    async def makes() -> None:
+        async with rig.open(Agent(caller(0)), manifest(model=MODEL)) as pod:
+            await pod.run("go")
+
+    anyio.run(makes)
+    assert main(["clear", "p"]) == 0
+    assert NOTES not in capsys.readouterr().err
+    notes = rig.file(NOTES, "the port is 8443\n")
+    assert main(["clear", "p"]) == 0
+    assert f"To remove it: rm {shlex.quote(str(notes))}\n" in capsys.readouterr().err and notes.exists()
 
 
 # -- pod manifest check -----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,17 +133,3 @@ async def test_the_mark_of_cut_notes_counts_every_byte_that_is_left_out(rig: Rig
     assert whole.startswith(shown) and estimate_text(shown) <= SLOT_TOKENS
     used = len(shown) if "\ufffd" in shown else len(shown.encode())
     assert 0 < used <= SLOT_BYTES and left == len(data.lstrip(b"\n")) - used
-
-
-async def test_pod_clear_says_that_the_notes_stay_and_how_to_remove_them(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from argparse import Namespace
-
-    from pod.cli import changing
-
-    done = await cleared(rig)
-    monkeypatch.setattr(changing, "clear_pod", None)
-    monkeypatch.setattr(changing.anyio, "run", lambda *args, **options: done)  # pyright: ignore[reportUnknownLambdaType]
-    changing.clear(Namespace(name="p"))
-    assert f"rm {shlex.quote(str(rig.cwd / NOTES))}" in capsys.readouterr().err
