@@ -15,7 +15,7 @@ from interceptors.prune import Prune, PrunePlan, PruneSettings, plan_prune, supe
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.stubs import RENDERER, render_arguments, render_read_stub, render_stub
-from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
+from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
 
 __all__ = [
     "RENDERER",
@@ -28,6 +28,7 @@ __all__ = [
     "CompactTrigger",
     "LimitSettings",
     "Limits",
+    "Lowest",
     "Overhead",
     "PathScope",
     "PermissionDenied",

@@ -55,6 +55,21 @@ class Trigger:
         return f"{self.value:g}%" if self.percent else f"{int(self.value):,} tokens"
 
 
+@dataclass(frozen=True, slots=True)
+class Lowest:
+    """Several triggers as one: the lowest of them acts. Which one that is depends on the budget."""
+
+    triggers: tuple[Trigger, ...]
+
+    def tokens(self, budget: Budget) -> int:
+        """The threshold in tokens for this budget; what is available where there is no trigger."""
+        return min((trigger.tokens(budget) for trigger in self.triggers), default=budget.available)
+
+    def passed(self, tokens: int, budget: Budget) -> bool:
+        """Whether an occupancy is above the threshold."""
+        return tokens > self.tokens(budget)
+
+
 def lowest_trigger(triggers: Iterable[Trigger | None], budget: Budget) -> int | None:
     """The lowest of the triggers that are set, in tokens; None where none is."""
     return min((trigger.tokens(budget) for trigger in triggers if trigger is not None), default=None)
@@ -68,7 +83,7 @@ class CompactSettings:
     in the error where it is not.
     """
 
-    request_threshold: Trigger | None = None
+    request_threshold: Trigger | Lowest | None = None
     overflow_recovery: bool = False
     policy: str = "off"
 

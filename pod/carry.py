@@ -34,6 +34,18 @@ class Totals(BaseModel):
     by: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])
 
 
+class NotesMark(BaseModel):
+    """The agent's notes as they stood when the session was cleared: what stands in them up to here is of before.
+
+    `sha256` (hex) of the first `size` bytes; empty where the file could not be read then.
+    """
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    size: int
+    sha256: str
+
+
 class BreakerState(BaseModel):
     """Failures of the compact worker in a row, and until when (UTC seconds) its rungs are skipped."""
 
@@ -83,6 +95,8 @@ class Carry(BaseModel):
     `taken_back` names user inputs that were given back or rejected: history does not show them.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
     whose unknown window a warning was told. `checkpoint` is the one whose text is the segment's summary, where that is one.
+    `notes` are the agent's notes as the last clear left them. `warned` is the item that warned this very window of its end: a
+    fork and a rewind go on in a window, a compaction begins another one.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -110,3 +124,5 @@ class Carry(BaseModel):
     checkpoint: Checkpoint | None = None
     runs: int = 0
     run_requests: int = 0
+    notes: NotesMark | None = None
+    warned: str | None = None

@@ -8,8 +8,9 @@ from typing import Any, Literal, TypeAlias
 from interceptors.prune import Moment, PrunePlan, PruneSettings, Reason, demand, plan_prune
 from pod import setup
 from pod.clearing import clears
-from pod.context.policy import Plan
+from pod.context.policy import ASK_A_MODEL, Plan, best_effort, resting
 from pod.manifest.context import ACTING
+from pod.manifest.model import trigger_path
 from pod.outlook import Outlook
 from worker.history import History
 from worker.items import ContextItem
@@ -47,11 +48,12 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A trigger: its tokens, the table and key of the manifest that set it, and as what."""
+    """A trigger by its name: its tokens, the table and key of the manifest that set it, and as what."""
 
     name: str
     tokens: int
     table: str
+    key: str
     written: int | str
 
 
@@ -70,11 +72,10 @@ class Provenance:
 
 def origins(view: Outlook) -> tuple[Origin, ...]:
     """Where each set trigger comes from."""
-    manifest = view.manifest
     found: list[Origin] = []
     for name, tokens in view.triggers.items():
-        tables = (key for key in type(manifest).model_fields if hasattr(getattr(manifest, key), name))
-        found.append(Origin(name, tokens, next(tables, ""), manifest.triggers[name]))
+        *table, key = trigger_path(name)
+        found.append(Origin(name, tokens, ".".join(table), key, view.manifest.triggers[name]))
     return tuple(found)
 
 
@@ -106,7 +107,7 @@ def foresee(view: Outlook, plan: Plan, now: float) -> tuple[Next, ...]:
     occupancy = view.occupancy
     if prune.happens and prune.tokens:
         occupancy = occupancy.without(int(prune.tokens * _factor(view)))
-    return (prune, _compaction(view, plan, occupancy), _ceiling(view, occupancy))
+    return (prune, _compaction(view, plan, occupancy, now), _ceiling(view, occupancy))
 
 
 def _prune(view: Outlook, now: float) -> Next:
@@ -173,7 +174,7 @@ def _free(view: Outlook, now: float) -> Reason | None:
     return "cold_cache" if last and now - last > view.model.capabilities.cache_ttl else None
 
 
-def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy) -> Next:
+def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy, now: float) -> Next:
     policy, triggers, tokens = view.manifest.policy, view.triggers, occupancy.decides
     if policy not in ACTING:
         return Next("compaction", False, None, f"policy {policy!r} makes nothing smaller by itself")
@@ -185,14 +186,26 @@ def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy) -> Next:
         left = min(triggers[name], view.budget.available) - tokens
         barred = " by what was reported alone: estimates are barred" if occupancy.barred else ""
         return Next("compaction", False, left, f"{left:,} tokens below {name} ({triggers[name]:,}){barred}")
-    name = min(passed, key=lambda key: key in BETWEEN)
+    name = min(passed, key=lambda key: (key in BETWEEN, triggers[key]))
     when = BETWEEN.get(name, "before the next request")
     if not plan.possible:
         return Next("compaction", False, 0, f"{name} is passed, but {plan.reason}")
-    ladder = ", then ".join(setup.compaction_config(view.manifest).ladder)
-    return Next(
-        "compaction", True, plan.summarised_tokens, f"{name} ({triggers[name]:,}) is passed: {when}, by {ladder}"
-    )
+    rungs, idle = _rungs(view, now, forced=name not in BETWEEN)
+    if not rungs:
+        return Next("compaction", False, 0, f"{name} ({triggers[name]:,}) is passed, but {'; '.join(idle)}")
+    by = ", then ".join(rungs) + "".join(f"; {reason}" for reason in idle)
+    return Next("compaction", True, plan.summarised_tokens, f"{name} ({triggers[name]:,}) is passed: {when}, by {by}")
+
+
+def _rungs(view: Outlook, now: float, *, forced: bool) -> tuple[list[str], list[str]]:
+    """The rungs of the ladder that would be tried, and why others would be passed over."""
+    config = setup.compaction_config(view.manifest)
+    ladder = config.ladder if forced else best_effort(config.ladder)
+    found = dict.fromkeys(ladder, "")
+    found |= {name: resting(view.state.breaker, now) for name in ladder if name in ASK_A_MODEL}
+    if "rollover" in found and not config.history_access:
+        found["rollover"] = "session_history is denied, so rollover is passed over"
+    return [name for name, why in found.items() if not why], list(dict.fromkeys(filter(None, found.values())))
 
 
 def _ceiling(view: Outlook, occupancy: Occupancy) -> Next:

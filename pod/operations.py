@@ -16,6 +16,7 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope
 from pod.carry import Carry, Totals
+from pod.context.notebook import NOTES, mark_of
 from pod.errors import NotSettled, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
@@ -30,6 +31,7 @@ from pod.removing import Collected, Held, collect, remove
 from pod.services import processes_of
 from pod.session import Session, load, write_segment
 from pod.state import STOPPED_SHORT, PodState
+from pod.stored import kept
 from worker.builtin.processes import STATE_KEY
 from worker.ids import uuid7
 from worker.items import ContextItem, Item, ToolResultItem
@@ -128,6 +130,7 @@ def _carry_at(state: PodState, totals: Totals) -> Carry:
     tools = {key: value for key, value in state.tool_state.items() if key != STATE_KEY}
     seen = {path: digest for path, digest in state.seen.items() if _hash(Path(path)) == digest}
     changed: dict[str, Any] = {"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0}
+    changed["warned"] = state.warned
     if state.run is not None:
         changed["last_status"] = _where_it_stood(state)
     return state.carry().model_copy(update=changed)
@@ -164,7 +167,8 @@ def _hash(path: Path) -> str | None:
 @dataclass(frozen=True, slots=True)
 class Changed:
     """What a fork, rewind or clear did: the new segment, the point it starts from, what was left behind, and whether
-    a task is unfinished there (`resume` goes on with it).
+    a task is unfinished there (`resume` goes on with it). `notes` is the file with the agent's notes that a clear found:
+    it stays.
     """
 
     name: str
@@ -174,6 +178,7 @@ class Changed:
     items: int
     left_behind: tuple[str, ...] = ()
     unfinished: bool = False
+    notes: Path | None = None
 
     @property
     def rounded(self) -> bool:
@@ -298,7 +303,8 @@ def _changes_after(session: Session, seq: int) -> bool:
 async def clear(home: Path, name: str) -> Changed:
     """Begins the session anew in the same pod. A floor for privacy: nothing of before is carried over but totals,
     what is seen of the session from now on stops there, and artifacts of before can't be read any more. The old log
-    stays on disk until `remove`.
+    stays on disk until `remove`. So do the agent's notes, a file of its working folder: what stands in them now is shown
+    at the start of no later window, only what is added behind it.
 
     Messages that were stored and that no run has seen are left behind as well; those still in the inbox come after.
     Cancelled, either the old segment or the new one is active. Raises `PodNotFound`, `PodBusy`, `OSError`.
@@ -308,6 +314,9 @@ async def clear(home: Path, name: str) -> Changed:
         state = session.state
         await _end_everything(session, "cleared")
         left = _left(state)
+        folder = kept(session.folder).cwd
+        notes = None if folder is None else Path(folder) / NOTES
+        mark = None if notes is None else mark_of(notes)
         start = e.SegmentStarted(
             session=state.start.session,
             segment=uuid7(),
@@ -317,13 +326,15 @@ async def clear(home: Path, name: str) -> Changed:
                 totals=state.totals.model_copy(update={"segments": state.totals.segments + 1}),
                 inbox=state.carry().inbox,
                 manifest=state.manifest,
+                notes=mark or state.notes,
             ),
             tag=state.start.tag,
         )
         session.folder.expire_cursors()
         await _switch_without_artifacts(session, start)
         session.writer.sync_now()
-        return Changed(name, start.segment, state.last_seq, state.last_seq, 0, left)
+        found = None if mark is None else notes
+        return Changed(name, start.segment, state.last_seq, state.last_seq, 0, left, notes=found)
     finally:
         session.close()
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
 from pod.clearing import clears
-from pod.context.policy import Limits, Plan, make_plan, mandatory_of
+from pod.context.policy import Limits, Plan, make_plan, mandatory_of, utc
 from pod.log.folder import PodFolder
 from pod.manifest import Manifest, trigger_tokens
 from pod.session import load
@@ -147,6 +147,10 @@ class Outlook:
             "retained": plan.retained_tokens,
             "summarisable": plan.summarised_tokens,
             "compaction_possible": plan.possible,
+            "breaker": {
+                "failures": state.breaker.failures,
+                "open_until": None if state.breaker.open_until is None else utc(state.breaker.open_until),
+            },
             "segment": state.start.segment,
             "lineage": state.start.lineage.kind_,
             "made_by": state.made_by or None,

@@ -14,8 +14,12 @@ from typing import Literal
 
 from pod.errors import PodError, UsageProblem
 from pod.manifest import Manifest
+from pod.manifest.model import BETWEEN_RUNS
 from pod.output import OutputSchema
 from worker.models.base import Model
+
+WARNING = "warning rollover.warn; the window's end"
+"""What the line says of the warning before a window ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,9 @@ class WorkerNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What `prove` looks at, in tokens, and where it comes from, for the message."""
+    """What `prove` looks at, in tokens, and where it comes from, for the message. `warning` is where someone chose that a
+    window is warned of its end.
+    """
 
     overhead: int
     available: int
@@ -60,6 +66,7 @@ class Numbers:
     window_source: str = ""
     model: str = ""
     parts: tuple[tuple[str, int], ...] = ()
+    warning: int | None = None
 
 
 class DoesNotFit(UsageProblem):
@@ -76,6 +83,8 @@ class DoesNotFit(UsageProblem):
         )
         if any(line.label.startswith("compact worker") for line in wrong):
             ways = "Lower [compaction] worker_context_max_tokens, or take a compact worker's model with a larger window"
+        elif all(line.label == WARNING for line in wrong):
+            ways = "Lower [rollover] warn, or raise what ends the window"
         super().__init__("\n".join([head, *(f"  {line}" for line in lines), f"  {ways}."]))
 
 
@@ -193,12 +202,14 @@ def prove(
     mandatory: int,
     worker: WorkerNumbers | None = None,
     *,
+    warning: int | None = None,
     parts: Sequence[tuple[str, int]] = (),
 ) -> list[Line]:
     """The proof, line by line, in tokens; it holds where every line is `ok`. Pure.
 
     With triggers: fixed overhead + the largest summary + what must stay lie below half the lowest trigger (a compaction
-    that can't reach that would come again at once), and each trigger below what is available. Always: overhead and what
+    that can't reach that would come again at once), each trigger below what is available, and a window's `warning` below
+    each that ends it. Always: overhead and what
     must stay below what is available, and the compact worker's budget in its own window.
     """
     lines = [
@@ -214,6 +225,9 @@ def prove(
         lines += [
             Line(f"trigger {key}", value, available, value < available, "check") for key, value in triggers.items()
         ]
+        ends = [value for key, value in triggers.items() if key not in BETWEEN_RUNS]
+        if warning is not None and ends:
+            lines.append(Line(WARNING, warning, min(ends), warning < min(ends), "check"))
     else:
         total = overhead + mandatory
         lines.append(Line("current request, unanswered calls", mandatory))
@@ -235,6 +249,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     from pod import setup
     from pod.instructions import collect
     from pod.manifest import ACTING
+    from pod.manifest.check import warning_chosen
     from worker.budget import budget_of
     from worker.estimate import HEURISTIC_FACTOR, estimate_item
     from worker.items import UserItem
@@ -255,6 +270,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     mandatory = int(estimate_item(UserItem(text=task), capabilities.family) * HEURISTIC_FACTOR) if task else 0
     acts = manifest.policy in ACTING
     compaction = manifest.compaction
+    warns = manifest.policy == "rollover" and warning_chosen(manifest)
     return Numbers(
         overhead=sum(tokens for _, tokens in parts),
         available=budget.available,
@@ -266,6 +282,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
         window_source=budget.window_source,
         model=first.name,
         parts=parts,
+        warning=written_tokens(manifest.window.warn, budget.available) if warns else None,
     )
 
 
@@ -279,7 +296,9 @@ def written_tokens(trigger: int | str, available: int) -> int:
 def check_numbers(numbers: Numbers) -> list[Line]:
     """The proof of some numbers. Raises `DoesNotFit` with the sum where it does not hold."""
     n = numbers
-    lines = prove(n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker, parts=n.parts)
+    lines = prove(
+        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker, warning=n.warning, parts=n.parts
+    )
     if not all(line.ok for line in lines):
         raise DoesNotFit(lines, numbers)
     return lines

@@ -25,6 +25,8 @@ from pod.intake import Intake, message_of
 from pod.log import entries as e
 from pod.log.lines import Line
 from pod.manifest import ACTING, Manifest, trigger_tokens
+from pod.manifest.errors import key_label
+from pod.manifest.model import trigger_path
 from pod.output import OutputSchema
 from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
@@ -37,10 +39,10 @@ from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
 from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
-from worker.items import UserItem
+from worker.items import OrderItem, UserItem
 from worker.loop import Worker
 from worker.models.base import Delta, Model
-from worker.records import Input, Record, Warned, Withdrawn
+from worker.records import ContextAdded, Input, Record, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
@@ -103,6 +105,7 @@ class Running:
         system = session.folder.blob(state.blobs["system"])
         specs = tuple(t.spec for t in self.tools.values())
         self.services.follow(state)
+        self.services.window_refused = self._no_window
         family = self.models[0].capabilities.family
         state.history.set_family(family)
         self.chain = setup.chain(
@@ -338,10 +341,30 @@ class Running:
 
     async def compact(self, trigger: Trigger, focus: str | None = None) -> bool:
         """Compacts as well as it can; a failure is a warning. Returns whether a new segment began."""
-        done = await self.compactor.best_effort(trigger, focus)
-        if done:
+        failed = await self.compactor.best_effort(trigger, focus)
+        if not failed:
             self.assemble()
-        return done
+        return not failed
+
+    def _no_window(self) -> str:
+        """Why no new window would begin before the agent's next step, if it asked for one now; nothing where one would."""
+        policy, state = self.manifest.policy, self.session.state
+        if policy not in ACTING:
+            return f"the context policy here is {policy!r}: it opens no new windows"
+        if state.replies <= 1 and state.start.lineage.kind_ not in {"forked_from", "rewound_from"}:
+            return "this window has only just begun: a new one would hold the same"
+        return self.compactor.refused("agent")
+
+    async def _window_asked(self) -> None:
+        """The window that the agent asked for. It was promised one: where none begins after all, it is told so."""
+        failed = await self.compactor.best_effort("agent")
+        if not failed:
+            self.assemble()
+            return
+        text = f"No new window has begun: {failed}. All that stands in this one still does. Go on with the task."
+        order = OrderItem(text=text, tag=self.session.state.start.tag)
+        self.session.put(ContextAdded(items=(order,), by="new_context"))
+        await self.session.sync()
 
     async def compact_by_hand(self, focus: str | None = None) -> bool:
         """Compacts now, where no run is under way. Raises `UsageProblem` where one is."""
@@ -379,10 +402,11 @@ class Running:
         if self.manifest.policy != "rollover" or trigger == "overflow" or state.replies != 1 or state.small_window:
             return
         plan = self.compactor.plan(trigger)
-        figures = {"tokens": plan.before.tokens, "overhead": plan.before.overhead, "at": plan.limits.lowest}
-        self.session.put(
-            Warned(code="small_window", message=small_window(plan), figures={**figures, "key": "rollover.at"})
-        )
+        available = plan.limits.available
+        end, key = min((setup.trigger_value(v, available), k) for k, v in self.manifest.request_triggers.items())
+        path = trigger_path(key)
+        figures = {"tokens": plan.before.tokens, "overhead": plan.before.overhead, "at": end, "key": ".".join(path)}
+        self.session.put(Warned(code="small_window", message=small_window(plan, key_label(path), end), figures=figures))
 
     def _said_before(self) -> Outcome | None:
         """The outcome of a reply that a killed runtime put on record, but not what it meant: asking again would send it back as input."""
@@ -398,7 +422,7 @@ class Running:
             await self.compact("hand", focus)
             return None
         if trigger == "agent":
-            await self.compact("agent")
+            await self._window_asked()
             return None
         oversized = self._oversized()
         if oversized is not None:
@@ -431,6 +455,8 @@ class Running:
             ):
                 rejected.reject(session, outcome.message)
                 outcome = replace(outcome, details={**outcome.details, "rejected": list(rejected.ids)})
+            elif isinstance(outcome, Failed):
+                outcome = self._with_way_out(outcome)
             if isinstance(outcome, Paused):
                 session.put(
                     e.YieldedEntry(
@@ -443,6 +469,15 @@ class Running:
                 )
             await session.sync()
         return outcome
+
+    def _with_way_out(self, failed: Failed) -> Failed:
+        """A failure for want of room under a policy that makes none: where a compaction by hand would, that is named."""
+        if failed.kind not in {"over_budget", "overflow"} or self.manifest.policy in ACTING:
+            return failed
+        if self.compactor.refused("hand"):
+            return failed
+        more = f"{failed.message.rstrip()} A compaction by hand (`pod compact`, `Pod.compact()`) makes room here."
+        return replace(failed, message=more, details={**failed.details, "compactable": True})
 
     def _oversized(self) -> Oversized | None:
         parts, limits = self.compactor.parts, self.compactor.limits()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, cast
 from interceptors.permissions import Rule, path_filter
 from pod.log import entries as e
 from pod.log.lines import Line
-from pod.manifest import ACTING, Manifest
+from pod.manifest import Manifest
 from pod.reading import SessionReader
 from pod.session import Session
 from pod.state import PodState
@@ -63,14 +63,16 @@ def _as_here(job: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 @dataclass
 class Services:
-    """All services of one pod. `follow` points those that look at state to a new segment's."""
+    """All services of one pod. `follow` points those that look at state to a new segment's. `window_refused` says why no new
+    window would begin, if the agent asked for one now.
+    """
 
     session: Session
     scope: Scope
     artifacts: Artifacts
     processes: Processes
     pin_budget: int = 4000
-    window_refused: str = ""
+    window_refused: Callable[[], str] = lambda: ""
     filter: PathFilter = field(default_factory=PathFilter)
     _seen: Followed = field(init=False)
     _state: ToolState = field(init=False)
@@ -89,11 +91,8 @@ class Services:
         rules = tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)
         kept_back = path_filter(rules, cwd)
         scope.hidden = partial(kept_back.hides, "read_file")
-        refused = ""
-        if manifest.policy not in ACTING:
-            refused = f"the context policy here is {manifest.policy!r}: it opens no new windows"
         artifacts = Artifacts(folder.artifacts)
-        return cls(session, scope, artifacts, processes_of(session), pins, refused, kept_back)
+        return cls(session, scope, artifacts, processes_of(session), pins, filter=kept_back)
 
     def follow(self, state: PodState) -> None:
         """From now on `state` is what tools see."""
@@ -118,7 +117,7 @@ class Services:
             ToolState: self._state,
             SessionReader: SessionReader(session.folder, taken_back=lambda: session.state.taken_back),
             Pins: pins,
-            Window: Window(lambda: session.state.replies, self.window_refused),
+            Window: Window(self.window_refused),
         }
 
     def told(self, line: Line, record: Record) -> None:

@@ -22,7 +22,7 @@ from interceptors.prune import Prune, PruneSettings
 from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
-from interceptors.triggers import CompactSettings, CompactTrigger, Trigger, lowest_trigger
+from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
 from interceptors.window import WindowWarning
 from pod.clearing import clearing_of, clears
 from pod.context.notebook import NOTES, warning
@@ -206,14 +206,25 @@ def notes_of(manifest: Manifest) -> str | None:
     return NOTES if writes and manifest.scope.write and manifest.permissions.profile != "read-only" else None
 
 
-def window_warning(manifest: Manifest) -> WindowWarning | None:
-    """The warning before a window ends, under the policy that has one."""
-    if manifest.policy != "rollover":
+def between_requests(manifest: Manifest) -> Lowest | None:
+    """What ends a segment between two requests, where the policy acts and a trigger is set."""
+    found = tuple(Trigger.parse(value) for value in manifest.request_triggers.values())
+    return Lowest(found) if found else None
+
+
+def window_warning(manifest: Manifest, *, warned: bool = False) -> WindowWarning | None:
+    """The warning before a window ends, under the policy that has one. `warned`: the window was warned before its segment
+    began.
+    """
+    end = between_requests(manifest)
+    if manifest.policy != "rollover" or end is None:
         return None
-    notes, window = notes_of(manifest), manifest.window
-    return WindowWarning(
-        Trigger.parse(window.warn), Trigger.parse(window.at), lambda used, end: warning(used, end, notes)
-    )
+    notes = notes_of(manifest)
+
+    def words(used: int, at: int) -> str:
+        return warning(used, at, notes)
+
+    return WindowWarning(Trigger.parse(manifest.window.warn), end, words, warned)
 
 
 def chain(
@@ -235,7 +246,6 @@ def chain(
     def lowest(budget: Budget) -> int | None:
         return lowest_trigger(set_triggers, budget) if acts else None
 
-    request = m.request_trigger
     savings: Any = m.prune.min_savings
     return default_chain(
         limits=Limits(
@@ -273,12 +283,12 @@ def chain(
         ),
         trigger=CompactTrigger(
             CompactSettings(
-                request_threshold=None if request is None else Trigger.parse(request),
+                request_threshold=between_requests(m),
                 overflow_recovery=m.overflow_recovery,
                 policy=m.policy,
             )
         ),
-        window=window_warning(m),
+        window=window_warning(m, warned=state.warned is not None),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
         permissions=Permissions(
             profile=m.permissions.profile,

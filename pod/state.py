@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
-from pod.carry import BreakerState, Carry, OpenRun, Totals
+from interceptors.window import WindowWarning
+from pod.carry import BreakerState, Carry, NotesMark, OpenRun, Totals
 from pod.context.facts import Checkpoint
 from pod.driven import Driven
 from pod.log import entries as e
@@ -44,8 +45,9 @@ class PodState:
 
     `ended` is the last run's end, `last_word` the newest reply where it has no calls and nothing entered the view since: what it
     means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
-    `window_asked` one that the agent asked for. `checkpoint` is the one that the segment began with, `attempt` the last one
-    that was made of it, `native` the last memory that a provider made of it.
+    `window_asked` one that the agent asked for in a run that nobody stopped since. `checkpoint` is the one that the segment
+    began with, `attempt` the last one that was made of it, `native` the last memory that a provider made of it. `warned` is
+    the item that warned this window of its end, `notes` the agent's notes as the last clear left them.
     """
 
     start: e.SegmentStarted
@@ -94,6 +96,8 @@ class PodState:
     asked: dict[str, str] = field(default_factory=dict[str, str])
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
     small_window: bool = False
+    warned: str | None = None
+    notes: NotesMark | None = None
     taken_back: dict[str, None] = field(default_factory=dict[str, None])
     runs: int = 0
     run_requests: int = 0
@@ -133,6 +137,8 @@ class PodState:
             checkpoint=carry.checkpoint,
             runs=carry.runs,
             run_requests=carry.run_requests,
+            warned=carry.warned,
+            notes=carry.notes,
         )
         state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
@@ -145,7 +151,7 @@ class PodState:
         return state
 
     def carry(self) -> Carry:
-        """What a new segment takes over."""
+        """What a new window takes over."""
         return Carry(
             totals=self.totals,
             windows=dict(self.history.windows),
@@ -170,6 +176,7 @@ class PodState:
             checkpoint=self.checkpoint,
             runs=self.runs,
             run_requests=self.run_requests,
+            notes=self.notes,
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -217,6 +224,8 @@ class PodState:
                 self._input(record)
             case w.ContextAdded():
                 self.last_word = None
+                if record.by == WindowWarning.name and record.items:
+                    self.warned = record.items[0].id
             case w.Admitted():
                 self.last_word = None
                 if self.fresh_run or not self.run_inputs:
@@ -250,6 +259,8 @@ class PodState:
                 # A run whose input was given back, or can never be sent, leaves nothing to go on with.
                 details: dict[str, Any] = record.result.get("details") or {}
                 self.last_status = "" if record.result.get("withdrawn") or details.get("rejected") else record.status
+                # Whoever stops a run stops what was due in it: what comes next may be another piece of work.
+                self.window_asked = self.window_asked and record.status != "cancelled"
             case _:
                 self._supervision(record)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 
 import anyio
 
@@ -44,6 +45,11 @@ def clear(args: argparse.Namespace) -> int:
     done = anyio.run(clear_pod, default_home(), args.name, backend="trio")
     note(f"pod {done.name}: cleared; nothing of before is carried over but the totals")
     _tell_left(done)
+    if done.notes is not None:
+        note(
+            f"pod {done.name}: the agent's notes stay in its working folder; new windows show only what is added to them, but "
+            f"it can read the file as any other there. To remove it: rm {shlex.quote(str(done.notes))}"
+        )
     return 0
 
 

@@ -367,7 +367,9 @@ _ALL = (
             "reply; another entry is rounded down. Inside a run, `pod resume` goes on with its task from there. The "
             "files in the working folder stay as they are: what the agent wrote since is not undone"),
     Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear",
-            "pod clear fix-flaky", _pod),
+            "pod clear fix-flaky", _pod,
+            "start a pod's session anew; nothing of before is carried over but the totals. The files in the working folder "
+            "stay, the agent's notes (context-notes.md) too: new windows show only what is added to them from then on"),
     Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod,
             "remove a pod for good, at once: its logs, artifacts and texts, not the files of its working folder. While "
             "a process writes to it, it is refused. A pod that can't be read goes too"),

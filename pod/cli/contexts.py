@@ -11,8 +11,8 @@ from typing import Any
 from pod.cli.output import show, show_json
 from pod.cli.progress import memory_line, worker_figures
 from pod.cli.sending import folder_of
-from pod.cli.text import balance, count, figures, one_line, share
-from pod.context.policy import Plan
+from pod.cli.text import balance, count, figures, one_line, share, span
+from pod.context.policy import BREAKER_FAILURES, Plan, resting, utc
 from pod.foresight import Next, Origin, Provenance, foresee, origins, policy_origin, provenance
 from pod.outlook import Outlook, outlook
 from worker.occupancy import Occupancy
@@ -45,7 +45,7 @@ def _facts(view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> dict[str, Any
 
 def _origin(origin: Origin) -> str:
     written = f'"{origin.written}"' if isinstance(origin.written, str) else str(origin.written)
-    return f"[{origin.table}] {origin.name} = {written}"
+    return f"[{origin.table}] {origin.key} = {written}"
 
 
 def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str:
@@ -57,6 +57,7 @@ def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str
         ("ceiling", f"{available:,} (the window less a reserve of {facts['reserve']:,})"),
         ("policy", f"{view.manifest.policy} ({policy_origin(view)})"),
         *_triggers(view),
+        *_breaker(view, time.time()),
         ("occupancy", f"{occupancy.tokens:,} ({share(occupancy.tokens, available)} of the ceiling), "
                       f"{occupancy.provenance}, {_margin(occupancy)}{queued}"),
         ("overhead", f"{occupancy.overhead:,} that no compaction can lower"),
@@ -91,6 +92,21 @@ def _triggers(view: Outlook) -> list[tuple[str, str]]:
         f"{one.name} {one.tokens:,} ({share(one.tokens, available)} of the ceiling), {_origin(one)}" for one in found
     ]
     return [("triggers" if not at else "", line if not at else f"{'':11} {line}") for at, line in enumerate(lines)]
+
+
+def _breaker(view: Outlook, now: float) -> list[tuple[str, str]]:
+    """The circuit breaker of the rungs that ask a model, where it counts anything."""
+    breaker = view.state.breaker
+    if not breaker.failures:
+        return []
+    if resting(breaker, now):
+        assert breaker.open_until is not None
+        left = span(breaker.open_until - now)
+        return [("breaker", f"open until {utc(breaker.open_until)} ({left} left): {breaker.failures} failures in a row of the "
+                            "rungs that ask a model; `pod compact` asks one all the same")]  # fmt: skip
+    half_open = breaker.failures >= BREAKER_FAILURES
+    then = "half open: one attempt is let through" if half_open else f"{BREAKER_FAILURES} in a row open it"
+    return [("breaker", f"{count(breaker.failures, 'failure')} in a row of the rungs that ask a model; {then}")]
 
 
 def _categories(view: Outlook) -> str:

@@ -234,7 +234,7 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
     """The last lines on standard error: how it ended, what it took, and how it goes on."""
     from pod.cli.progress import summary
 
-    again = "" if ephemeral or not result.resumable else f" `pod resume {result.pod}` goes on."
+    again = "" if ephemeral or not result.resumable else f" {_goes_on(result)}"
     match result.status:
         case "finished":
             if not quiet:
@@ -257,6 +257,18 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
             if not raised:
                 complain(f"the run failed ({result.error_kind}): {result.error}")
                 note(f"pod {result.pod}: failed: {summary(result)}.{again}")
+
+
+def _goes_on(result: RunResult) -> str:
+    """How a run that ended early is gone on with: one that had no room ends the same way again until there is some."""
+    resume = f"`pod resume {result.pod}` goes on"
+    if result.details.get("compactable"):
+        return f"`pod compact {result.pod}` makes room, then {resume}."
+    return f"Once there is room, {resume}." if result.error_kind in NO_ROOM else f"{resume}."
+
+
+NO_ROOM = frozenset({"over_budget", "compact_thrash", "overflow", "context"})
+"""Kinds of ends for which the context was too large."""
 
 
 def _show_open(name: str, asked: Any) -> None:

@@ -13,6 +13,7 @@ from pod.cli.failing import note
 from pod.cli.progress import Lines, headline
 from pod.cli.text import money, one_line, share, span
 from pod.events import Event, Init
+from pod.manifest.model import BETWEEN_RUNS
 
 _STYLES = (
     ("warning", "yellow"), ("retry", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("pruned", "cyan"),
@@ -103,8 +104,8 @@ class State:
     def begin(self, init: Init) -> None:
         """The figures that do not change."""
         self.pod, self.model, self.ceiling = init.pod, init.model, init.available
-        between = [init.triggers.get(key) for key in ("request_threshold", "rollover.at", "threshold")]
-        self.trigger = next(filter(None, between), 0)
+        inside = [value for key, value in init.triggers.items() if value and key not in BETWEEN_RUNS]
+        self.trigger = min(inside or filter(None, init.triggers.values()), default=0)
 
     def event(self, event: Event) -> None:
         """Follows an event."""

@@ -11,11 +11,23 @@ from anyio import to_thread
 
 from interceptors.ceiling import LEARNED_ANEW
 from pod.context.parts import Parts
-from pod.context.policy import Limits, Plan, Rung, RungFailed, Trigger, make_plan, mandatory_of
+from pod.context.policy import (
+    LEAD_IN_TOKENS,
+    Limits,
+    Plan,
+    Rung,
+    RungFailed,
+    Trigger,
+    best_effort,
+    least_after,
+    make_plan,
+    mandatory_of,
+)
 from pod.context.rungs import rungs_of
 from pod.context.segmenting import NextSegment
 from pod.errors import StoreError
 from pod.log import entries as e
+from pod.state import PodState
 from worker.ids import uuid7
 from worker.items import source_hash
 from worker.records import Warned
@@ -39,8 +51,8 @@ class Compactor:
         available = sender.budget(sender.model).available
         return Limits.of(available, self.parts.config.triggers(available))
 
-    def plan(self, trigger: Trigger) -> Plan:
-        """What a compaction would do now."""
+    def plan(self, trigger: Trigger, *, ahead: bool = False) -> Plan:
+        """What a compaction would do now, or (`ahead`) once the calls that are open have ended."""
         config, state, sender = self.parts.config, self.parts.session.state, self.parts.sender
         mandatory = mandatory_of(
             state, sender.overhead(sender.model), self.parts.factor(), floor=config.retained_floor_tokens
@@ -53,17 +65,32 @@ class Compactor:
             trigger,
             retained=config.retained_tokens,
             summary_max=config.worker.summary_max_tokens,
+            ahead=ahead,
         )
+
+    def refused(self, trigger: Trigger) -> str:
+        """Why no new segment would begin if one was asked for now, and began once the open calls have ended; nothing where
+        one is to be expected. Changes nothing.
+        """
+        plan = self.plan(trigger, ahead=True)
+        if not plan.possible:
+            return plan.reason
+        passed_over = [self.rungs[name].passed_over(plan) for name in best_effort(self.parts.config.ladder)]
+        if all(passed_over):
+            return "; ".join(dict.fromkeys(passed_over))
+        after = least_after(self.parts.session.state, plan, self.parts.factor()) + LEAD_IN_TOKENS
+        if plan.accepts(after):
+            return ""
+        return f"a new window would hold {after:,} of the {plan.before.tokens:,} tokens that stand in this one: too few would go"
 
     # -- execution --------------------------------------------------------------------------------------------
 
-    async def best_effort(self, trigger: Trigger, focus: str | None = None) -> bool:
-        """Model rungs only, under a policy that has some, else the policy's own rung. A failure is a warning. Returns whether
-        a new segment began.
+    async def best_effort(self, trigger: Trigger, focus: str | None = None) -> str:
+        """Model rungs only, under a policy that has some, else the policy's own rung. A failure is a warning. Returns why no
+        new segment began, nothing where one did.
         """
-        ladder = self.parts.config.ladder
-        rungs = [name for name in ladder if self.rungs[name].asks_model] or list(ladder[:1])
-        return await self._execute(self.plan(trigger), rungs, focus, mandatory=False) is None
+        failed = await self._execute(self.plan(trigger), best_effort(self.parts.config.ladder), focus, mandatory=False)
+        return failed.message if isinstance(failed, Failed | LimitReached) else ""
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:
         """Down the whole ladder; None once a new segment began, else the end of the run.
@@ -176,7 +203,7 @@ class Compactor:
         return reason
 
     async def _failed(self, plan: Plan, label: str, reasons: Sequence[str], *, mandatory: bool) -> Outcome:
-        figures = _figures(plan)
+        session, figures = self.parts.session, _figures(plan)
         reason = "; ".join(reasons) or plan.reason or "no rung of the ladder is left"
         self.parts.session.put(
             e.CompactionFailed(compaction=label, reason=reason[:2000], mandatory=mandatory, figures=figures)
@@ -185,7 +212,7 @@ class Compactor:
             self.parts.session.put(
                 Warned(
                     code="compaction.failed",
-                    message=f"compaction failed, the run goes on: {reason[:1000]}",
+                    message=f"{_failure(session.state)}: {reason[:1000]}",
                     figures=figures,
                 )
             )
@@ -203,6 +230,11 @@ class Compactor:
             "Raise the trigger or the window, or enable fewer tools.",
             details=figures,
         )
+
+
+def _failure(state: PodState) -> str:
+    """What a failed compaction means where nothing forced it."""
+    return "compaction failed, " + ("the context stays as it is" if state.run is None else "the run goes on")
 
 
 def _figures(plan: Plan) -> dict[str, Any]:

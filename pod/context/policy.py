@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal, Protocol, TypeAlias
 
 from compact_worker import Mark, Reference
+from pod.carry import BreakerState
 from pod.context.cut import Cut, find_cut
 from pod.context.facts import Checkpoint
 from pod.state import PodState
@@ -25,6 +27,12 @@ FULLEST = 0.9
 
 BREAKER_FAILURES = 3
 """Failures of the compact worker in a row that open the circuit breaker."""
+
+ASK_A_MODEL = frozenset({"native", "compact", "coarse"})
+"""The rungs that cost requests: those that the circuit breaker passes over."""
+
+LEAD_IN_TOKENS = 150
+"""Tokens of a lead-in, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +106,29 @@ class RungFailed(Exception):
         self.figures = dict(figures or {})
 
 
+def best_effort(ladder: Sequence[str]) -> tuple[str, ...]:
+    """The rungs that are tried where nothing forces a compaction: those that ask a model, where there are some, else the
+    policy's own.
+    """
+    return tuple(name for name in ladder if name in ASK_A_MODEL) or tuple(ladder[:1])
+
+
+def resting(breaker: BreakerState, now: float) -> str:
+    """Why the rungs that ask a model are passed over at a time (UTC seconds), or nothing."""
+    if breaker.open_until is None or now >= breaker.open_until:
+        return ""
+    return f"the rungs that ask a model failed {breaker.failures} times in a row; they rest until {utc(breaker.open_until)}"
+
+
+def utc(seconds: float) -> str:
+    """A time as people read it."""
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+_LAST = 253_402_300_799.0
+"""The last second of the year 9999, behind which there are no dates."""
+
+
 class Rung(Protocol):
     """One way to make a memory. `asks_model` says that it costs requests: then best effort may use it, and the circuit
     breaker passes it over.
@@ -128,6 +159,21 @@ def mandatory_of(state: PodState, overhead: int, factor: float, *, floor: int) -
     return int((overhead + words + floor) * factor)
 
 
+def least_after(state: PodState, plan: Plan, factor: float) -> int:
+    """Tokens that the new segment of a plan has at least, whatever stands for what is summarised: the overhead, the tail (cut to
+    what must stay where it has no room) and the user's words that stay whole.
+    """
+    history, cut = state.history, plan.cut
+    whole = {state.first_input, *state.run_inputs}
+
+    def kept(at: int, tail: int) -> int:
+        places = (history.index[label] for label in whole if label is not None and label in history.index)
+        return plan.before.overhead + int((tail + sum(history.tokens[p] for p in places if p < at)) * factor)
+
+    tail = kept(cut.at, cut.tokens)
+    return tail if tail < plan.limits.target else kept(cut.mandatory, sum(history.tokens[cut.mandatory :]))
+
+
 def make_plan(
     state: PodState,
     before: Occupancy,
@@ -137,8 +183,12 @@ def make_plan(
     retained: int,
     summary_max: int,
     pinned: int = 0,
+    ahead: bool = False,
 ) -> Plan:
-    """The plan for a state: where the cut is, what is summarised, what size is expected. Pure; serves a dry run as well."""
+    """The plan for a state: where the cut is, what is summarised, what size is expected. Pure; serves a dry run as well.
+
+    `ahead`: it is for when the calls that are open now will have ended.
+    """
     history = state.history
     cut = find_cut(
         history.view,
@@ -151,7 +201,7 @@ def make_plan(
     summarised = sum(history.tokens[: cut.at])
     expected = before.overhead + cut.tokens + summary_max + pinned
     reason = ""
-    if history.unresolved:
+    if history.unresolved and not ahead:
         reason = "a call is open: compaction waits for a settled point"
     elif not old:
         reason = "there is nothing to compact: all that could be summarised is already a summary or must stay"

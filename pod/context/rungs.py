@@ -15,9 +15,9 @@ from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
 from pod.context.native import NativeRung
-from pod.context.notebook import snapshot
+from pod.context.notebook import read_notes
 from pod.context.parts import Parts
-from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed
+from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed, resting
 from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
@@ -52,10 +52,7 @@ class Breaker:
 
     def resting(self) -> str:
         """Why the rungs are passed over just now, or nothing."""
-        breaker = self.parts.session.state.breaker
-        if breaker.open_until is None or self.parts.wall() >= breaker.open_until:
-            return ""
-        return f"the rungs that ask a model failed {breaker.failures} times in a row; they rest until {breaker.open_until:.0f}"
+        return resting(self.parts.session.state.breaker, self.parts.wall())
 
     def failed(self, label: str) -> None:
         """Counts a compaction whose worker failed: once, however many of its rungs did (case B009)."""
@@ -267,18 +264,22 @@ class RolloverRung:
         state, notes = self.parts.session.state, self.parts.config.notes
         head = state.history.view[: plan.cut.at]
         standing = next((i for i in head if isinstance(i, ContextItem) and i.kind == "summary"), None)
-        notebook = None if notes is None else await to_thread.run_sync(snapshot, self.parts.read, notes)
+        found = None if notes is None else await to_thread.run_sync(read_notes, self.parts.scope, notes, state.notes)
         native = memory_of(head)
         checkpoint = None if standing is None and native is None else state.checkpoint
-        text = _lead_in(state.start.segment, plan, notes, written=notebook is not None)
-        lead_in = ContextItem(kind="lead_in", text=text, source="runtime")
-        return Memory(summary=standing, native=native, checkpoint=checkpoint, lead_in=lead_in, notebook=notebook)
+        text = _lead_in(state.start.segment, plan, "" if found is None else f" {found.said}")
+        return Memory(
+            summary=standing,
+            native=native,
+            checkpoint=checkpoint,
+            lead_in=ContextItem(kind="lead_in", text=text, source="runtime"),
+            notebook=None if found is None else found.item,
+        )
 
 
-def _lead_in(segment: str, plan: Plan, notes: str | None, *, written: bool) -> str:
-    kept = "" if notes is None else f" Your notes in {notes} follow." if written else f" {notes} does not exist."
+def _lead_in(segment: str, plan: Plan, notes: str) -> str:
     return (
         f"A new window begins here without a new summary. The window before it ({segment}, {plan.summarised_items} items) "
-        f"is on record: session_history lists, searches and reads it.{kept} The work goes on where it stood. Completed "
+        f"is on record: session_history lists, searches and reads it.{notes} The work goes on where it stood. Completed "
         "calls stand in the old window: look their results up there instead of repeating them."
     )

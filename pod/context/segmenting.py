@@ -34,7 +34,9 @@ class NextSegment:
         """What the segment begins with, cut to what the plan allows. Reads files: not for the event loop."""
         session = self.parts.session
         state, history, family = session.state, session.state.history, session.family
-        head, tail = history.view[: plan.cut.at], history.view[plan.cut.at :]
+        head, rest = history.view[: plan.cut.at], history.view[plan.cut.at :]
+        # What warned the old window of its end says nothing true in the new one.
+        tail = [item for item in rest if item.id != state.warned]
         words = op.user_words(
             head,
             first=state.first_input,
@@ -48,7 +50,8 @@ class NextSegment:
         pins = tuple(_pinned(item) for item in head if item.id in state.pins and item.id not in standing)
         continued = self._continued(memory, head)
         free = self._free()
-        kept = op.without_bound_reasoning(tail, free | self._unbroken(memory, continued=continued))
+        whole = continued and len(tail) == len(rest)
+        kept = op.without_bound_reasoning(tail, free | self._unbroken(memory, continued=whole))
         opening = op.Opening(
             words=words,
             summary=memory.summary,
@@ -64,7 +67,8 @@ class NextSegment:
             notes=notes,
         )
         limit = self._raw_limit(plan)
-        mandatory = len(tail) - max(plan.cut.mandatory - plan.cut.at, 0)
+        must = {item.id for item in history.view[plan.cut.mandatory :]}
+        mandatory = sum(item.id in must for item in tail)
         protected = frozenset(filter(None, (state.first_input, *state.run_inputs)))
         floor = self.parts.config.retained_floor_tokens
         everything = protected | {item.id for item in words.items}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pod.manifest.context import CompactionSection
+from pod.manifest.context import CompactionSection, RolloverSection
 from pod.manifest.errors import Finding, KeyPath, Problem, key_label
 from pod.manifest.fitting import available as room
 from pod.manifest.fitting import fit
@@ -177,13 +177,15 @@ def _compaction(manifest: Manifest) -> Iterator[Finding]:
             (("prune", "protected_tokens"), trigger_path(key)),
             "warning",
         )
-    between, inside = tokens.get("threshold"), tokens.get("request_threshold")
-    if between is not None and inside is not None and between > inside:
-        yield Finding(
-            f"threshold ({between}) is above request_threshold ({inside}): it comes too late to matter",
-            (("compaction", "threshold"), ("compaction", "request_threshold")),
-            "warning",
-        )
+    between = tokens.get("threshold")
+    for key in manifest.request_triggers:
+        inside = tokens.get(key)
+        if between is not None and inside is not None and between > inside:
+            yield Finding(
+                f"threshold ({between}) is above {key} ({inside}): it comes too late to matter",
+                (("compaction", "threshold"), trigger_path(key)),
+                "warning",
+            )
     strict = (
         ("final_reserve_tokens", "worker_context_max_tokens"),
         ("finish_warning_remaining_tokens", "worker_context_max_tokens"),
@@ -230,21 +232,36 @@ def _rollover(manifest: Manifest) -> Iterator[Finding]:
     if manifest.rollover is not None and manifest.policy != "rollover":
         message = f"[rollover] has no effect: the context policy is {manifest.policy!r}"
         yield Finding(message, (("rollover", "at"), ("context", "policy")), "warning")
+    if manifest.rollover is not None and warning_chosen(manifest):
+        yield from _late_warning(manifest, manifest.rollover.warn, "rollover.at", manifest.rollover.at)
+        inside = manifest.request_triggers.get("request_threshold")
+        if manifest.policy == "rollover" and inside is not None:
+            yield from _late_warning(manifest, manifest.rollover.warn, "request_threshold", inside)
+
+
+def warning_chosen(manifest: Manifest) -> bool:
+    """Whether someone chose where a window is warned of its end. The default gives way to an earlier end by itself."""
+    return manifest.window.warn != RolloverSection.model_fields["warn"].default
+
+
+def _late_warning(manifest: Manifest, warn: int | str, key: str, end: int | str) -> Iterator[Finding]:
+    """A warning that would not come before the end; against another unit it takes a known window to tell (the start-up
+    proof knows it)."""
+    available = room(manifest.model, manifest.context.buffer_tokens)
+    same = type(warn) is type(end)
+    if not (same or available) or trigger_tokens(warn, available or 1_000_000) < trigger_tokens(
+        end, available or 1_000_000
+    ):
+        return
+    path = trigger_path(key)
+    yield Finding(
+        f"warn ({warn}) must be below {path[-1]} ({end})",
+        (("rollover", "warn"), path),
+        rests_on=() if same else ROOM,
+    )
 
 
 def _others(manifest: Manifest) -> Iterator[Finding]:
-    rollover = manifest.rollover
-    if rollover is not None:
-        available = room(manifest.model, manifest.context.buffer_tokens)
-        same = type(rollover.warn) is type(rollover.at)
-        if same or available:
-            warn, at = (trigger_tokens(x, available or 1_000_000) for x in (rollover.warn, rollover.at))
-            if warn >= at:
-                yield Finding(
-                    f"warn ({rollover.warn}) must be below at ({rollover.at})",
-                    (("rollover", "warn"), ("rollover", "at")),
-                    rests_on=() if same else ROOM,
-                )
     repeat = manifest.limits.repeat_call
     place = ("limits", "repeat_call")
     if list(repeat.remind) != sorted(set(repeat.remind)):

@@ -87,11 +87,14 @@ class RolloverSection(Section):
 
     warn: Trigger = Field(
         default="60%",
-        description="Where the agent is told that the window ends soon.",
+        description="Where the agent is told that the window ends soon. Unset, and the window ends before that: at 80 % of its end.",
         json_schema_extra={"kind": "tokens or percent"},
     )
     at: Trigger = Field(
-        default="75%", description="Where the window ends.", json_schema_extra={"kind": "tokens or percent"}
+        default="75%",
+        description="Where the window ends. The triggers of `[compaction]` count too: the lower one ends it, and `threshold` "
+        "acts between runs.",
+        json_schema_extra={"kind": "tokens or percent"},
     )
 
 

@@ -81,17 +81,18 @@ class Manifest(Section):
 
     @property
     def triggers(self) -> dict[str, int | str]:
-        """The triggers of the policy that are set, by key: tokens, or a share of what the window leaves for input."""
-        if self.policy == "rollover":
-            return {"rollover.at": self.window.at}
-        return self._compaction_triggers
+        """The triggers of the policy that are set, by key: tokens, or a share of what the window leaves for input. Those of
+        `[compaction]` count under every policy.
+        """
+        own: dict[str, int | str] = {"rollover.at": self.window.at} if self.policy == "rollover" else {}
+        return {**own, **self._compaction_triggers}
 
     @property
-    def request_trigger(self) -> int | str | None:
-        """The trigger between two requests, where the policy acts and one is set."""
+    def request_triggers(self) -> dict[str, int | str]:
+        """Those of the triggers that are looked at between two requests, where the policy acts: the lowest of them acts."""
         if self.policy not in ACTING:
-            return None
-        return self.triggers.get("rollover.at" if self.policy == "rollover" else "request_threshold")
+            return {}
+        return {key: value for key, value in self.triggers.items() if key not in BETWEEN_RUNS}
 
     @property
     def window(self) -> RolloverSection:
@@ -124,6 +125,10 @@ class Manifest(Section):
 
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+BETWEEN_RUNS = frozenset({"threshold"})
+"""The triggers that are looked at between two runs only."""
 
 
 def trigger_path(key: str) -> tuple[str, ...]:

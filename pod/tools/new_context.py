@@ -10,10 +10,9 @@ from worker.tools import ToolContext, ToolFault, tool
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What the tool needs of its pod: how many replies this window has seen, and why none could follow, if so."""
+    """What the tool needs of its pod: why no new window would begin now, or nothing."""
 
-    replies: Callable[[], int]
-    refused: str = ""
+    refused: Callable[[], str]
 
 
 @tool(effect="read", prunable=False)
@@ -23,8 +22,6 @@ async def new_context(context: ToolContext) -> str:
     What stands in this window leaves your sight, but stays on record. Write down first what the next piece of work needs.
     """
     window = context.get(Window)
-    if window.refused:
-        raise ToolFault(window.refused)
-    if window.replies() <= 1:
-        raise ToolFault("this window has only just begun: a new one would hold the same")
+    if reason := window.refused():
+        raise ToolFault(f"no new window: {reason}")
     return "A new window begins before your next step."

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
+from pod import operations
 from pod.context.notebook import NOTES, SLOT_BYTES
 from pod.log import entries as e
 from pod.session import Session, load
@@ -84,6 +86,100 @@ async def test_a_warning_survives_a_restart_of_its_window(rig: Rig) -> None:
     async with rig.open(agent, rolling(at=30_000), tools=[Counted(1_000).tool]) as pod:
         await pod.run("go on")
     assert len(warnings(agent.requests[-1])) == 1
+
+
+@pytest.mark.parametrize("how", ["fork", "rewind"])
+async def test_a_window_that_goes_on_in_a_fork_or_behind_a_rewind_is_not_warned_again(rig: Rig, how: str) -> None:
+    """Also not where its end lies elsewhere now; the next window is."""
+    agent = Agent(lambda request, n: call("fetch", n=n) if n % 9 else say("pause"))
+    async with rig.open(agent, rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+        at = pod.state.last_seq
+        assert len(warnings(agent.requests[-1])) == 1
+        if how == "rewind":
+            await pod.run("and this")
+    name = "q" if how == "fork" else "p"
+    if how == "fork":
+        operations.fork(rig.home, "p", "q")
+    else:
+        await operations.rewind(rig.home, "p", at)
+    before, more = len(agent.requests), Counted(1_000)
+    async with rig.open(agent, rolling(at=14_000, warn=12_000), name, tools=[more.tool]) as pod:
+        while len(rig.starts(name)) < 4:
+            await pod.run("go on")
+    seen = [len(warnings(request)) for request in agent.requests[before:]]
+    assert seen[0] == 1 and max(seen) == 1 and 0 in seen and seen[-1] in (0, 1)
+    assert sum(b > a for a, b in itertools.pairwise(seen)) >= 1, "the window after it is warned of its own end"
+
+
+async def test_a_point_before_the_warning_is_warned_when_its_end_comes(rig: Rig) -> None:
+    agent = Agent(lambda request, n: say("ok") if n == 1 else call("fetch", n=n) if n % 10 else say("pause"))
+    async with rig.open(agent, rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("hello")
+        at = pod.state.last_seq
+        await pod.run("fetch")
+        assert warnings(agent.requests[-1])
+    await operations.rewind(rig.home, "p", at)
+    before = len(agent.requests)
+    async with rig.open(agent, rolling(), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+    assert [len(warnings(request)) for request in agent.requests[before:]][:: len(agent.requests) - before - 1] == [
+        0,
+        1,
+    ]
+
+
+async def test_the_warning_of_an_old_window_does_not_stand_in_the_new_one(rig: Rig) -> None:
+    """A warning late enough lies in the tail that crosses: it would speak of an end that has come."""
+    agent = Agent(caller(40))
+    async with rig.open(agent, rolling(at=12_000, warn=11_300), tools=[Counted(500).tool]) as pod:
+        await pod.run("fetch")
+    ends = [at for at, (a, b) in enumerate(itertools.pairwise(agent.requests)) if size(b) < size(a) / 2]
+    assert len(ends) >= 2 and any(warnings(agent.requests[at]) for at in ends)
+    assert not any(warnings(agent.requests[at + 1]) for at in ends)
+
+
+async def test_the_triggers_of_compaction_end_a_window_too_and_the_lower_one_acts(rig: Rig) -> None:
+    """It is warned of that end, also where `[rollover] warn` lies above it."""
+    tool, agent = Counted(1_000), Agent(caller(20))
+    made = manifest(
+        context={"policy": "rollover"},
+        compaction={"request_threshold": 9_000, "retained_tokens": 2_000, "retained_floor_tokens": 500},
+    )
+    async with rig.open(agent, made, tools=[tool.tool]) as pod:
+        init = pod.init_event()
+        assert (await pod.run("fetch")).status == "finished"
+    assert list(init.triggers) == ["rollover.at", "request_threshold"]
+    assert tool.calls == list(range(1, 21)) and len(rig.starts()) >= 3
+    assert {r.detail["threshold"] for r in rig.of(e.YieldedEntry)} == {9_000}
+    assert max(size(request) for request in agent.requests) < 9_500
+    told = {text for request in agent.requests for text in warnings(request)}
+    assert told and all("at 9,000" in text for text in told)
+
+
+async def test_the_threshold_of_compaction_ends_a_window_between_runs(rig: Rig) -> None:
+    agent = Agent(lambda request, n: call("fetch", n=n) if n < 7 else say("ok"))
+    made = rolling()
+    compaction = made.compaction.model_copy(update={"threshold": 6_000})
+    async with rig.open(agent, made.model_copy(update={"compaction": compaction}), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("fetch")
+        assert len(rig.starts()) == 1
+        await pod.run("and now?")
+        assert pod.running.compactor.limits().lowest == 6_000
+    assert [r.trigger for r in rig.of(e.CompactionStarted)] == ["threshold"]
+    assert [s.lineage.kind_ for s in rig.starts()] == ["fresh", "rolled_over_from"]
+
+
+async def test_a_window_that_is_too_small_names_the_trigger_that_ended_it(rig: Rig) -> None:
+    made = rolling(at=30_000, warn=8_900)
+    compaction = made.compaction.model_copy(update={"request_threshold": 9_000})
+    async with rig.open(
+        Agent(caller(4)), made.model_copy(update={"compaction": compaction}), tools=[Counted(5_000).tool]
+    ) as pod:
+        await pod.run("fetch " + filler(3_000))
+    [warned] = [r for r in rig.of(Warned) if r.code == "small_window"]
+    assert "above [compaction] request_threshold (9,000)" in warned.message
+    assert warned.figures["key"] == "compaction.request_threshold" and warned.figures["at"] == 9_000
 
 
 @pytest.mark.parametrize("length", [50, 30_000])
