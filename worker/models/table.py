@@ -189,6 +189,7 @@ def capabilities(
         history_binding=row.history_binding if row and provider != "openai-chat" else "none",
         turn_bound_reasoning=row.turn_bound_reasoning if row else False,
         cache_ttl=_ttl(provider, settings, row),
+        cache_least=4_096 if provider == "anthropic" else 1_024,
         cache_markers=provider == "anthropic",
         price=None if local else price(provider, model, base_url=base_url, cache_ttl=settings.cache_ttl),
     )
