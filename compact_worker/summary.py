@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compact_worker.directives import FindSource, Verified, quoted, verify
+from compact_worker.granting import CONDITION, claims_approval
 from compact_worker.material import Directive
 from compact_worker.sections import FENCE, REQUIRED, Sections, parse, render, substance
 from worker.estimate import estimate_text
@@ -32,29 +33,6 @@ THIN_SUMMARY = 20
 CHECK_NOTE = "(as of that run; not checked since)"
 """What code puts behind a claim that tests pass: a summary cannot say so of the present."""
 
-_GRANTED = re.compile(
-    r"\b(?:user|owner|operator|admin|human|reviewer|they|he|she)\b (?:has |have |had |already |just |explicitly )*"
-    r"(?:approved|authori[sz]ed|permitted|granted|consented|gave (?:\w+ )?(?:approval|permission|consent))\b"
-    r"|\b(?:approvals?|permissions?|authori[sz]ation|consent|access)\b "
-    r"(?:was |were |is |are |has been |have been |already )*"
-    r"(?:granted|given|obtained|received|approved)\b"
-    r"|\bpre-?approved\b|\bapproval status: *approved\b"
-    r"|承認(?:済み|されました|を得た)|許可(?:済み|されました|を得た)|已(?:获|获得|经)?(?:批准|授权)",
-    re.IGNORECASE,
-)
-_WAIVED = re.compile(
-    r"\b(?:approvals?|permissions?|confirmations?|asking)\b (?:is|are|was|were) (?:no longer|not|un)\s?"
-    r"(?:needed|required|necessary)\b"
-    r"|\bno (?:further |more |additional )?(?:approvals?|permissions?|confirmations?) (?:is |are )?"
-    r"(?:needed|required|necessary)\b"
-    r"|\b(?:may|can|allowed to|authori[sz]ed to|permitted to|free to)\b[^.\n]{0,80}\bwithout (?:any |further )*"
-    r"(?:asking|approval|permission|confirmation)\b"
-    r"|(?:承認|許可|確認)は不要|无需(?:批准|授权|确认)",
-    re.IGNORECASE,
-)
-_CONDITION = re.compile(
-    r"\b(?:unless|until|if|before|when|once|after|only|whether|ask|asks|wait|not|never)\b", re.IGNORECASE
-)
 _PASSING = re.compile(
     r"\b(?:tests?|test suite|suite|checks?|build|ci|lint(?:er)?|pytest)\b (?:now |all |still |currently |is |are )*"
     r"(?:pass|passes|passing|green)\b",
@@ -221,25 +199,13 @@ def _screen(body: str, *, dated: bool = True) -> tuple[str, int]:
     return "\n".join(lines).strip("\n"), excluded
 
 
-def claims_approval(line: str) -> bool:
-    """Whether a line says that something was approved, or that approval is not needed.
-
-    A rule about when to ask ("not unless the user approved it") is a constraint and stays. Nothing reads a permission
-    from a summary in any case.
-    """
-    if _WAIVED.search(line):
-        return True
-    found = _GRANTED.search(line)
-    return found is not None and _CONDITION.search(line[: found.start()]) is None
-
-
 def claims_check(line: str) -> bool:
     """Whether a line says that tests or checks pass, and does not date it."""
     found = _PASSING.search(line)
     if found is None or CHECK_NOTE in line:
         return False
     before = line[: found.start()]
-    return _CONDITION.search(before) is None and _GOAL.search(before) is None
+    return CONDITION.search(before) is None and _GOAL.search(before) is None
 
 
 def _flat(name: str, body: str) -> str:

@@ -238,7 +238,7 @@ class PodState:
                 self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
                 self.savings.pruned(seq, record)
             case e.Measured():
-                self._saved(record.cause, self.savings.measured(record))
+                self._saved(self.savings.measured(record))
             case ApprovalAsked():
                 self.approvals[record.id] = record
                 self.asked[record.call_id] = record.id
@@ -374,13 +374,13 @@ class PodState:
             cost_usd=record.cost_usd or 0.0,
             unpriced=1 if record.cost_usd is None else 0,
         )
-        for cause, saved in self.savings.replied(record).items():
-            self._saved(cause, saved)
+        self._saved(self.savings.replied(record))
 
-    def _saved(self, cause: Cause, usd: float) -> None:
-        name = f"{cause}_saved_usd"
-        self.totals = self.totals.model_copy(update={name: getattr(self.totals, name) + usd})
-        self.history.count(**{name: usd})
+    def _saved(self, by_cause: Mapping[Cause, float]) -> None:
+        for cause, usd in by_cause.items():
+            name = f"{cause}_saved_usd"
+            self.totals = self.totals.model_copy(update={name: getattr(self.totals, name) + usd})
+            self.history.count(**{name: usd})
 
     def _rung(self, record: e.CompactionRung) -> None:
         figures = record.figures
@@ -396,7 +396,7 @@ class PodState:
             worker_cost_usd=spent["cost_usd"],
             worker_unpriced=int(spent["unpriced"]),
         )
-        self._saved("compaction", -spent["cost_usd"])
+        self._saved({"compaction": -spent["cost_usd"]})
 
     def _spend(self, purpose: str, model: str, **figures: float) -> None:
         total = {

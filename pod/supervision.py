@@ -39,8 +39,8 @@ class Supervision(Interceptor):
     def _measure(self) -> None:
         due = self._session.state.savings.due
         if due is not None:
-            price = next((m.capabilities.price for m in self._models if m.name == due.model), None)
-            self._session.put(due.measured(price))
+            known = next((m.capabilities for m in self._models if m.name == due.model), None)
+            self._session.put(due.measured(known))
 
     async def before_request(self, ctx: RequestContext) -> Decision:
         """A yield for an order; a note where a new segment's first report came in."""

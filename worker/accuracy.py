@@ -14,7 +14,7 @@ MISSES = 3
 
 class Errors(BaseModel):
     """Estimates against reports, as shares of the report: their number, the mean (above 0: estimated too high), the
-    worst on either side."""
+    lowest and the highest, which may have the same sign."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -30,8 +30,8 @@ class Errors(BaseModel):
         return Errors(
             count=count,
             mean=round(self.mean + (share - self.mean) / count, 6),
-            lowest=round(min(self.lowest, share), 6),
-            highest=round(max(self.highest, share), 6),
+            lowest=round(min(self.lowest, share) if self.count else share, 6),
+            highest=round(max(self.highest, share) if self.count else share, 6),
         )
 
 

@@ -71,7 +71,7 @@ def _margin(occupancy: Occupancy) -> str:
 
 
 def _estimates(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How good the estimates were, where some were compared with reports."""
+    """How good the estimates were, where some were compared with reports. Here as elsewhere, above 0: estimated too high."""
     rows: list[tuple[str, str]] = []
     for label, key in (("estimates", "estimates"), ("first estimates", "first_estimates")):
         found = facts[key]
@@ -151,13 +151,13 @@ def _history(name: str, view: Outlook, facts: dict[str, Any]) -> list[tuple[str,
     if facts["checkpoint"]:
         rows.append(("checkpoint", checkpoint_line(facts["checkpoint"])))
     if facts["reported_last"]:
-        off = facts["reported_last"] - facts["estimate_last"]
+        off = facts["estimate_last"] - facts["reported_last"]
         rows.append(("last request", f"{facts['estimate_last']:,} estimated, {facts['reported_last']:,} reported "
                                      f"({_signed(off, facts['reported_last'])})"))  # fmt: skip
     rows.append(("calibration", f"{facts['calibration']:g} (reported growth over estimated growth)"))
     rows += _estimates(facts)
     if facts["accepted"] and facts["reported_first"]:
-        off = facts["reported_first"] - facts["accepted"]
+        off = facts["accepted"] - facts["reported_first"]
         rows.append(("last compaction", f"{facts['accepted']:,} expected, {facts['reported_first']:,} reported "
                                         f"({_signed(off, facts['reported_first'])})"))  # fmt: skip
     for what, label in (("prune", "pruning"), ("compaction", "compaction")):

@@ -11,7 +11,7 @@ from worker.text import sha256
 SCHEMA = 1
 """The version of a checkpoint's schema. One of another version is not taken up."""
 
-STRATEGY = "extract-1"
+STRATEGY = "extract-2"
 """How checkpoints are made here, with the version of the rules. One of another strategy is not taken up."""
 
 LABELS = ("untrusted-memory", "no-approvals", "no-authority")

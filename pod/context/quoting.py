@@ -7,29 +7,17 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from compact_worker.folding import folded
+from compact_worker.granting import claims_approval
 from compact_worker.overview import one_line
-from compact_worker.summary import claims_approval
 from interceptors.redact import Masker
+from pod.context.secrecy import without_secrets
 from worker.models.encoding import neutral
 from worker.text import clean
 
 BOUND = 6_000
 """Characters of one text that are looked at: two thirds from its beginning, the rest from its end."""
 
-SECRET = "[secret]"
-"""Stands for what looks like a secret and has no name."""
-
-_SECRETS = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|\bsk-[A-Za-z0-9_-]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}"
-    r"|\bglpat-[\w-]{16,}|\bxox[abeprs]-[A-Za-z0-9-]{10,}|\bAIza[\w-]{30,}|\beyJ[\w-]{10,2000}+\.[\w-]{10,4000}+\.[\w-]{6,}"
-    r"|(?<=bearer )[\w.~+/-]{12,}=*|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",
-    re.DOTALL | re.IGNORECASE,
-)
-_ASSIGNED = re.compile(
-    r"\b(\w{0,40}(?:api_?key|token|secret|password|passwd|credentials?)\w{0,40}[\"']?\s*[=:]\s*[\"']?)(?!\[secret)[^\s\"',;]{8,}",
-    re.IGNORECASE,
-)
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co"})
@@ -40,17 +28,44 @@ _ROLE = re.compile(
     r"\s*[:>\]]|(?-i:\b(?:SYSTEM|ADMIN|DEVELOPER)(?: \w+)?:)",
     re.IGNORECASE,
 )
+_RULES = (
+    r"(?:instructions?|prompts?|rules?|directives?|guidelines?|guidance|constraints?|polic(?:y|ies)|restrictions?|directions?|orders"
+    r"|safeguards?|said)"
+)
+_OLD = r"(?:previous|prior|earlier|preceding|above|former|foregoing|original|initial|existing|current|old)"
 _OVERRIDE = re.compile(
-    r"\b(?:ignor\w*|disregard\w*|forget|overrid\w*|bypass\w*|supersed\w*|(?:do not|don't|no longer|stop) follow\w*)\b"
-    r"[^.\n]{0,60}\b(?:instructions?|prompts?|rules?|directives?|guidelines|constraints?|polic(?:y|ies)|restrictions?|said)\b"
+    r"\b(?:ignor\w*|disregard\w*|forget|overrid\w*|bypass\w*|supersed\w*|discard|(?:set|put) aside|pay no (?:attention|heed) to"
+    rf"|(?:do not|don['’]?t|no longer|never mind|stop) (?:follow|obey|heed|comply with)\w*|(?:not|no longer) bound by)\b[^.\n]{{0,60}}\b{_RULES}\b"
+    r"|\b(?:ignore|disregard|forget|discard)\b (?:\w+ ){0,3}(?:everything|anything|all(?: that)?|what\w*|context|text|messages?|words|training)\b"
+    rf"[^.\n]{{0,40}}\b(?:{_OLD}|before|so far|until now|told|learned)\b"
+    rf"|\b(?:ignore|disregard|forget|discard)\b (?:\w+ ){{0,3}}{_OLD} (?:context|text|messages?|words|conversation|training|commands?)\b"
     r"|\b(?:new|updated|real|actual|hidden|secret)\s+(?:system\s+)?(?:instructions?|orders?|prompt)\b\s*:"
     r"|\byou are now\b|\bfrom now on,? you\b|\byour (?:new|real|actual) (?:task|role|instructions?|goal)\b",
+    re.IGNORECASE,
+)
+_RUN_TOGETHER = re.compile(
+    r"\b(?:(?:ignore|disregard|forget|override|bypass)\w{0,30}(?:instruction|guidance|guideline|rule|prompt|direction|polic)"
+    r"|\w{0,20}noneedto(?:ask|confirm)|\w{0,20}needtoask|skip\w{0,12}(?:approval|confirmation)|\w{0,20}permissiongranted"
+    r"|\w{0,30}withoutasking|youarenow\w{0,20})",
+    re.IGNORECASE,
+)
+_SKIP = re.compile(
+    r"(?:^\W*|[.;:!,]\s*|\b(?:please|just|now|always|then|so|to|and|can|may|should|must|will|could)\s+)"
+    r"(?:skip|bypass|omit|ignore|disable|drop|forgo|waive|suppress|turn off|switch off|do without|dispense with)(?:ping|ing)?\s+(?:\w+ ){0,3}?"
+    r"(?:approvals?|permissions?|confirmations?|consent)\b(?! (?:tests?|pages?|modules?|class(?:es)?|emails?|files?)\b)",
     re.IGNORECASE,
 )
 _GRANT = re.compile(
     r"\b(?:you|agent|assistant|model)\b[^.\n]{0,30}\b(?:have|has|are|is|were|was)\b[^.\n]{0,30}"
     r"\b(?:permission|authori[sz]ed|authori[sz]ation|permitted|approved|granted|root access|full access)\b"
     r"|\bauto-?approv\w*"
+    r"|\b(?:i|we|the (?:user|owner|operator|admin\w*)) (?:hereby |now |fully |explicitly )*(?:approves?|authori[sz]es?|permits?|consents?|grants?)\b"
+    r"|\byou (?:now )?(?:have|got) (?:\w+ ){0,2}(?:permission|approval|consent|authori[sz]ation|clearance|carte blanche)\b"
+    r"|\b(?:full|blanket|standing|unrestricted|unlimited) (?:\w+ )?(?:approval|permissions?|consent|authori[sz]ation|authority|access)\b"
+    r"|\byou (?:may|can)(?: now)? (?:\w+ ){1,3}?(?:anything|everything|whatever|freely|at will)\b"
+    r"|\b(?:commands?|actions?|delet(?:es|ions)|writes|pushes|deploy(?:s|ments)|tool calls?|operations|requests|changes|tools)\b"
+    r" (?:are|is) (?:now |all |hereby |already )*(?:pre-?)?(?:approved|authori[sz]ed|permitted|allowed|fine|ok|okay)\b(?! by\b)"
+    r"|\b(?:consider|treat|regard) (?:\w+ ){1,4}(?:as )?(?:pre-?)?(?:approved|authori[sz]ed|permitted|granted)\b"
     r"|\b(?:approv(?:al|ed)|permissions?|authori[sz]ed|consent)\b[\"']?\s*[=:]\s*[\"']?"
     r"(?:true|yes|granted|approved|given|ok|all|allow\w*|1)\b"
     r"|\b(?:approved|authori[sz]ed|permitted|granted|signed off) by (?:the |an? )?"
@@ -65,6 +80,7 @@ _CLOSING = re.compile(
     r"(?:context|output|results?|file|data|summary|memory|document|conversation|content|input|tool|checkpoint)\b\W*$",
     re.IGNORECASE,
 )
+_CLAIMS = (_ROLE, _OVERRIDE, _CLOSING, _RUN_TOGETHER)
 _TAG = re.compile(
     r"[<＜‹]\s{0,8}(?=[</／⁄]?\s{0,8}(?:[|｜]|/|(?:[\w-]*-)?reminder|system|user|assistant|human|developer|instructions?|tool|function"
     r"|results?|order|context|memory|summary|checkpoint|approval|sys|thinking|invoke|parameter|s>|im_))",
@@ -117,9 +133,8 @@ class Quoter:
         """Without secrets, those that only their shape tells included. Not yet fit to be quoted."""
         text, known = self.masker.mask(text)
         text, more = self.masker.mask(printable(_bounded(text)))
-        text, shaped = _SECRETS.subn(SECRET, text)
-        text, assigned = _ASSIGNED.subn(rf"\g<1>{SECRET}", text)
-        return Quoted(text, 0, known + more + shaped + assigned)
+        text, shaped = without_secrets(text)
+        return Quoted(text, 0, known + more + shaped)
 
     def _without(self, text: str, redacted: int, excludes: Callable[[str], bool]) -> Quoted:
         lines = text.split("\n")
@@ -142,11 +157,15 @@ def printable(text: str) -> str:
 
 
 def claims_authority(line: str) -> bool:
-    """Whether a line of model or tool text grants something, gives orders in another's name, or fakes a border."""
-    plain = unicodedata.normalize("NFKC", line)
-    if claims_approval(plain) or _ROLE.search(plain) or _OVERRIDE.search(plain) or _CLOSING.search(plain):
+    """Whether a line of model or tool text grants something, gives orders in another's name, or fakes a border.
+
+    It is looked at as a reader takes it (`folded`). A filter of words is no wall: other words, other languages and what
+    is written in parts over several lines get through. What keeps a quote from acting is that no text grants anything.
+    """
+    plain = folded(line)
+    if claims_approval(plain) or any(pattern.search(plain) for pattern in _CLAIMS):
         return True
-    found = _GRANT.search(plain)
+    found = _GRANT.search(plain) or _SKIP.search(plain)
     return found is not None and _DEMAND.search(plain[: found.start()]) is None
 
 

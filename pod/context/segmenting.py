@@ -210,6 +210,8 @@ class NextSegment:
             completed = e.CompactionCompleted(
                 compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
                 limit=plan.limits.target, notes=opening.notes, figures=dict(memory.figures),
+                reported=state.savings.before, overhead=plan.before.overhead,
+                cold=self.parts.wall() - state.last_reply_at > self.parts.sender.model.capabilities.cache_ttl,
             )  # fmt: skip
             await session.switch(start, completed)
         except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeAlias, cast
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from pod.carry import Carry, OpenRun
 from pod.context.facts import Checkpoint
@@ -161,8 +161,21 @@ class CompactionFailed(Record):
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class Reported(BaseModel):
+    """What a model's provider reported of a request."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: str
+    usage: Usage
+
+
 class CompactionCompleted(Record):
-    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted."""
+    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted.
+
+    `reported` is the old segment's last report, `overhead` the tokens of system prompt and schemas, which both segments
+    begin with, `cold` says that the provider's cache had run out by then.
+    """
 
     kind = "compaction_completed"
     compaction: str
@@ -173,6 +186,9 @@ class CompactionCompleted(Record):
     limit: int
     notes: tuple[str, ...] = ()
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
+    reported: Reported | None = None
+    overhead: int = 0
+    cold: bool = False
 
 
 class CompactionInterrupted(Record):
@@ -272,10 +288,11 @@ class Measured(Record):
     """What the next report of the provider shows of prunes, or of the compaction that began this segment.
 
     `entries` are the numbers of their entries. Tokens: `tokens_saved` left the request, `read_before` and `read_after`
-    were read from the cache by the request before and by this one, `written` was written to it, `rewritten` (and what
-    was expected of it) had to be sent anew though it had been in the cache. US dollars: `cost_usd` is what this request
-    cost more than it would have without (below 0: less); None where the price is not known. `read_mtok` and `fresh_mtok`
-    price a million tokens in later requests.
+    were read from the cache by the request before and by this one, `written` was written to it, `held` would have been read
+    without, `rewritten` (and what was expected of it) had to be sent anew though it had been in the cache. US dollars:
+    `cost_usd` is what this request cost more than it would have without (below 0: less); None where the price is not
+    known. `read_mtok`, `write_mtok` and `input_mtok` price a million tokens that are read from the cache, written to
+    it, or neither, in later requests.
     """
 
     kind = "measured"
@@ -286,12 +303,14 @@ class Measured(Record):
     read_before: int = 0
     read_after: int = 0
     written: int = 0
+    held: int = 0
     expected_rewritten: int = 0
     rewritten: int = 0
     expected_usd: float | None = None
     cost_usd: float | None = None
     read_mtok: float | None = None
-    fresh_mtok: float | None = None
+    write_mtok: float | None = None
+    input_mtok: float | None = None
 
 
 class Extension(Record):

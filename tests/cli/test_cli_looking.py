@@ -80,6 +80,9 @@ def test_a_survey_can_be_looked_at_from_every_side(surveyed: Shell) -> None:
     assert context["estimates_barred"] is False and context["window_origin"]
     text = surveyed("context", "a")
     assert f"{context['estimates']['compared']} against reports: " in text
+    off = context["estimate_last"] - context["reported_last"]
+    share = 100 * off / context["reported_last"]
+    assert f"reported ({off:+,}, {share:+.1f} %)" in text, "one sign for one error: above 0 is estimated too high"
     assert "[compaction] threshold" in text and "that no compaction can lower" in text
     assert context["compactions"] >= 1 and context["compaction_saved_usd"] == 0, "a model that costs nothing"
     assert "compaction, saved $0.0000" in text or "compactions, saved $0.0000" in text

@@ -183,14 +183,15 @@ def test_a_count_is_near_where_the_margin_could_turn_the_decision() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**6)), min_size=1, max_size=30))
-def test_errors_hold_number_mean_and_worst(pairs: list[tuple[int, int]]) -> None:
+def test_errors_hold_number_mean_and_both_ends(pairs: list[tuple[int, int]]) -> None:
     errors = Errors()
     for estimate, reported in pairs:
         errors = errors.add(estimate, reported)
     shares = [estimate / reported - 1 for estimate, reported in pairs]
     assert errors.count == len(pairs)
     assert abs(errors.mean - sum(shares) / len(shares)) < 1e-3 + 1e-4 * max(map(abs, shares))
-    assert abs(errors.highest - max(0, *shares)) < 1e-3 * (1 + max(map(abs, shares)))
+    assert abs(errors.highest - max(shares)) < 1e-3 * (1 + max(map(abs, shares)))
+    assert abs(errors.lowest - min(shares)) < 1e-3 * (1 + max(map(abs, shares)))
 
 
 def test_first_reports_of_a_stretch_are_compared_apart() -> None:

@@ -92,7 +92,7 @@ async def test_a_restart_tells_the_same_savings_and_goes_on_with_them(rig: Rig) 
         await pod.run("more")
         gone = sum(m.tokens_saved for m in rig.of(e.Measured))
         more = pod.state.totals.prune_saved_usd - live.prune_saved_usd
-    assert more == pytest.approx(gone * (0.1 if agent_read(rig) else 1.25) / 1e6)
+    assert more == pytest.approx(gone * (0.1 if agent_read(rig) else 1.0) / 1e6)
 
 
 def agent_read(rig: Rig) -> int:
@@ -120,7 +120,7 @@ async def test_a_compaction_is_charged_with_its_worker_and_credited_with_the_sma
                 assert record.tokens_saved <= done.before
                 saved, gone = saved - (record.cost_usd or 0.0), record.tokens_saved
             case ReplyRecord() if gone:
-                saved += gone * (0.1 if record.usage.cached_tokens else 1.25) / 1e6
+                saved += gone * (0.1 if record.usage.cached_tokens else 1.0) / 1e6
             case _:
                 pass
     assert result.compactions >= 2

@@ -73,7 +73,8 @@ class Capabilities:
     `family` chooses the token estimator. `history_binding` says that reasoning is bound to the prefix before it, so that an edit of
     that prefix makes it invalid (facts, providers 0.1 and 2.6). `turn_bound_reasoning` says that the reasoning of an open tool
     loop must go back whole. `cache_markers` says that the cache is looked for at marked places only, so that a change far from the
-    end loses all behind the system prompt. `counting` says how a request can be counted before it is sent.
+    end loses all behind the system prompt. `cache_least` is how many tokens a beginning has at least, for the cache to keep it: a
+    shorter one is never read from it. `counting` says how a request can be counted before it is sent.
 
     `native_compaction` holds the ways in which the provider compacts a history itself, in the order in which they are tried; empty
     where it does not. `tool_clearing` says that the provider can clear old tool results itself, so that what the client sends stays
@@ -93,6 +94,7 @@ class Capabilities:
     native_compaction: tuple[NativeWay, ...] = ()
     tool_clearing: bool = False
     cache_ttl: float = 300.0
+    cache_least: int = 0
     cache_markers: bool = False
     price: Price | None = None
     counting: Counting = "none"

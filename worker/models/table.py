@@ -222,6 +222,7 @@ def capabilities(
         native_compaction=WAYS[provider] if own and own.compacts else (),
         tool_clearing=own is not None and own.clears,
         cache_ttl=_ttl(provider, settings, row),
+        cache_least=4_096 if provider == "anthropic" else 1_024,
         cache_markers=provider == "anthropic",
         price=None if local else price(provider, model, base_url=base_url, cache_ttl=settings.cache_ttl),
     )
