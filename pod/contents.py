@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pod.reading import End
+from pod.reading import End, Segment
 
 FORMAT = 1
 """The version of the export."""
@@ -24,6 +24,7 @@ _KINDS = tuple(
     for pattern in (
         re.escape(POINTER),
         rf"{_SEGMENT}\.jsonl",
+        rf"origin/{_SEGMENT}\.jsonl",
         rf"{_SEGMENT}\.compact-[0-9]{{1,6}}\.jsonl",
         r"blobs/[0-9a-f]{64}",
         r"artifacts/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}",
@@ -61,9 +62,14 @@ def allowed(name: str) -> bool:
 
 
 def segment_of(name: str) -> str | None:
-    """The segment whose log this part is; None for other parts, also for a compact worker's log."""
+    """The segment whose log this part is; None for other parts, also for a compact worker's log and a fork's origin."""
     stem, dot, ending = name.rpartition(".")
-    return stem if dot and ending == "jsonl" and ".compact-" not in stem else None
+    return stem if dot and ending == "jsonl" and ".compact-" not in stem and "/" not in stem else None
+
+
+def part_of(segment: Segment) -> str:
+    """The name of the part that a segment's log is."""
+    return f"{'origin/' if segment.origin else ''}{segment.id}.jsonl"
 
 
 def side_of(name: str) -> str | None:

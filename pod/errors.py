@@ -10,6 +10,7 @@ PodError                        exit 1
 ├── PodBusy                     exit 75  another process writes to this pod
 ├── StoreError                  exit 1   a write or sync failed; state on disk is whole, the run stops
 ├── LogDamaged                  exit 1   damage before a valid entry: `pod doctor --repair`
+│   └── LogLost                          a segment's log is missing, empty, or does not begin as one
 ├── NewerFormat                 exit 2   written by a newer version
 └── RunEnded                    exit by its result: raised by `RunResult.raise_for_status()`
 """
@@ -103,6 +104,14 @@ class LogDamaged(PodError):
         super().__init__(
             f"{path}:{line} (byte {offset}): damaged entry: {reason}. `pod doctor --repair` puts the damage aside."
         )
+
+
+class LogLost(LogDamaged):
+    """The log of a segment is missing, holds no entry or does not begin as one: nothing can be replayed from it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.line, self.offset, self.reason = path, 1, 0, reason
+        PodError.__init__(self, f"{path}: {reason}: nothing can be replayed from it. `pod doctor` looks into it.")
 
 
 class NewerFormat(PodError):

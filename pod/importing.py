@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from pydantic import ValidationError
 
-from pod.contents import CONTENTS, FORMAT, POINTER, Contents, Part, allowed, segment_of, side_of
+from pod.contents import CONTENTS, FORMAT, POINTER, Contents, Part, allowed, part_of, segment_of, side_of
 from pod.errors import ImportRefused, LogDamaged, NewerFormat, PodExists, UsageProblem
 from pod.log import entries as e
 from pod.log.files import Files
@@ -224,8 +224,8 @@ def _verified(label: str, contents: Contents, staged: PodFolder) -> Pointer:
     for name in logs:
         _check_log(label, name, staged.path / name)
     try:
-        chain = SessionReader(staged).chain()
-        if [s.id for s in chain.segments] != [n for n in map(segment_of, logs) if n is not None]:
+        chain = SessionReader(staged).chain(origins=True)
+        if [part_of(s) for s in chain.segments] != [name for name in logs if side_of(name) is None]:
             raise ImportRefused(label, "incomplete: its segments are not those of the session")
         if chain.end != contents.end:
             raise ImportRefused(label, f"incomplete: the oldest segment should be one that ends as {contents.end!r}")

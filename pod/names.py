@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-RESERVED = frozenset({"inbox", "blobs", "artifacts", "jobs", "quarantine", "lock", "pod.json", "cursor.key"})
+RESERVED = frozenset({"inbox", "blobs", "artifacts", "jobs", "origin", "quarantine", "lock", "pod.json", "cursor.key"})
 """Names inside a pod's folder."""
 
 SET_ASIDE = "artifacts-before-"

@@ -8,8 +8,6 @@ that is not settled is rounded down to the last one that is, and the result says
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import now
 from pod.log.making import making
 from pod.names import SET_ASIDE
+from pod.origins import link_artifacts, take_along
 from pod.points import settled_point
 from pod.reading import named_artifacts
 from pod.removing import Collected, Held, collect, remove
@@ -189,9 +188,10 @@ class Changed:
 def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
     """A new pod that begins where another one stood; the source stays as it is, and may run meanwhile. Blocks; durable.
 
-    The fork has its own session, its own links to the artifacts that its items name (removing the source does not
-    take them away), and counts requests and cost from nothing. Inside a run, `resume` goes on with its task. Raises
-    `PodNotFound`, `PodExists`, `UsageProblem`, `LogDamaged`, `StoreError`.
+    The fork has its own session, which counts requests and cost from nothing, and whose entries go on from the point's
+    number. The logs before the point and the artifacts that they and its items name are in its own folder (removing the
+    source does not take them away): its agent can look back as that of the source could. Inside a run, `resume` goes on
+    with its task. Raises `PodNotFound`, `PodExists`, `UsageProblem`, `LogDamaged`, `StoreError`.
     """
     source = PodFolder(home, check_name(name))
     point = settled_point(source, at)
@@ -202,41 +202,27 @@ def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
             if source.holds(label):  # a lost one stays lost: the fork's next run says so and makes it anew
                 folder.put_blob(source.blob(label))
         items = tuple(state.history.view)
-        _link_artifacts(source, folder, items)
+        past = take_along(source, folder, point)
+        link_artifacts(source, folder, past | _artifacts_of(items))
         start = e.SegmentStarted(
             session=uuid7(),
             segment=uuid7(),
-            lineage=e.Lineage(kind="forked_from", segment=point.segment, seq=point.seq),
+            lineage=e.Lineage(kind="forked_from", segment=point.segment, seq=point.seq, session=state.start.session),
             items=items,
             blobs=dict(state.blobs),
             carry=_carry_at(state, Totals()).model_copy(update={"inbox": ()}),
             tag=state.start.tag,
         )
-        write_segment(folder, start, 1)
+        write_segment(folder, start, point.seq + 1)
         folder.set_pointer(Pointer(name=new, session=start.session, segment=start.segment, created=now()))
     folder.unlock()
     unfinished = PodState.begin(start).unanswered
     return Changed(new, start.segment, point.seq, point.asked, len(items), _left(state), unfinished)
 
 
-def _link_artifacts(source: PodFolder, target: PodFolder, items: tuple[Item, ...]) -> None:
-    wanted = {name for item in items if isinstance(item, ToolResultItem) for name in named_artifacts(_text(item))}
-    for label in sorted(wanted):
-        origin = source.artifacts / label
-        if not origin.is_file():
-            continue
-        target.files.make_folder(target.artifacts)
-        try:
-            os.link(origin, target.artifacts / label)
-        except OSError:
-            shutil.copyfile(origin, target.artifacts / label)
-            (target.artifacts / label).chmod(0o600)
-    if wanted and target.artifacts.is_dir():
-        target.files.sync_folder(target.artifacts)
-
-
-def _text(item: ToolResultItem) -> bytes:
-    return item.model_dump_json().encode()
+def _artifacts_of(items: tuple[Item, ...]) -> set[str]:
+    results = (item.model_dump_json().encode() for item in items if isinstance(item, ToolResultItem))
+    return {name for result in results for name in named_artifacts(result)}
 
 
 def _left(*states: PodState) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from pod.errors import PodError
+from pod.errors import LogLost, PodError
 from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
-from pod.log.segment import open_log
+from pod.log.segment import EMPTY, open_log
 from pod.reading import last_lines
 
 HEAD = 1024 * 1024
@@ -120,6 +120,8 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
     start = _first(path)
     size = path.stat().st_size
     lines = last_lines(path, TAIL_MOST if size <= TAIL_MOST else TAIL)
+    if not lines and size <= TAIL_MOST:
+        raise LogLost(path, EMPTY)
     if size > TAIL_MOST and not any(line.kind in _TELLING for line in lines):
         lines = last_lines(path, TAIL_MOST)
     busy = folder.is_busy()

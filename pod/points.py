@@ -9,22 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pod.errors import UsageProblem
+from pod.errors import LogLost, UsageProblem
 from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.segment import entries
-from pod.reading import Segment, SessionReader
+from pod.reading import Chain, Segment, SessionReader
 from pod.state import PodState
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A settled point: the state as it was behind entry `seq` of a segment. `asked` is the entry that was asked for."""
+    """A settled point: the state as it was behind entry `seq` of a segment. `asked` is the entry that was asked for.
+
+    `end` is how many bytes of the segment's log there are up to the point; `past` are the segments from this one back,
+    newest first, those of the sessions that the pod was forked from included.
+    """
 
     segment: str
     seq: int
     asked: int
     state: PodState
+    end: int
+    past: tuple[Segment, ...]
 
     @property
     def rounded(self) -> bool:
@@ -38,33 +44,34 @@ def settled_point(folder: PodFolder, at: int | None = None) -> Point:
 
     Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
     """
-    newest, *older = _segments_back(folder, at)
+    chain = SessionReader(folder).chain(origins=True)
+    newest, *older = _segments_back(folder, chain, at)
     settled, last = _replay(newest, at)
     asked = last if at is None else at
     for segment in (newest, *older):
         if segment is not newest:
             settled, _ = _replay(segment, segment.upto)
         if settled is not None:
-            return Point(segment.id, settled, asked, _state_at(segment.path, settled))
+            state, end = _state_at(segment.path, settled)
+            return Point(segment.id, settled, asked, state, end, chain.segments[chain.segments.index(segment) :])
     raise UsageProblem(f"pod {folder.name!r} has no settled point at or before entry {asked}; `pod log` shows entries")
 
 
-def _segments_back(folder: PodFolder, at: int | None) -> Sequence[Segment]:
-    """The segment that holds entry `at`, and those before it, newest first."""
-    chain = SessionReader(folder).chain()
-    if not chain.segments:
+def _segments_back(folder: PodFolder, chain: Chain, at: int | None) -> Sequence[Segment]:
+    """The segment of the pod's own session that holds entry `at`, and those before it, newest first."""
+    own = tuple(segment for segment in chain.segments if not segment.origin)
+    if not own:
         raise UsageProblem(f"pod {folder.name!r} has no readable segment; `pod doctor {folder.name}` looks into it")
     if at is None:
-        return chain.segments
-    for place, segment in enumerate(chain.segments):
+        return own
+    for place, segment in enumerate(own):
         if segment.seq <= at and (segment.upto is None or at <= segment.upto):
             if segment.seq == 0:
                 break
-            return chain.segments[place:]
-    first = chain.segments[-1].seq
-    why = {"cleared": "the session was cleared there", "forked": "the pod was forked there"}.get(
-        chain.end, "the session begins there"
-    )
+            return own[place:]
+    first, oldest = own[-1].seq, own[-1].lineage
+    began = {"cleared_from": "the session was cleared there", "forked_from": "the pod was forked there"}
+    why = began.get(oldest.kind_ if oldest else "", "the session begins there")
     raise UsageProblem(f"entry {at} is not in the session of pod {folder.name!r}: its first entry is {first} ({why})")
 
 
@@ -83,9 +90,7 @@ def _replay(segment: Segment, at: int | None) -> tuple[int | None, int]:
         record = e.record_of(line, segment.path)
         if state is None:
             if not isinstance(record, e.SegmentStarted):
-                raise UsageProblem(
-                    f"{segment.path}: the log does not begin with segment_started; `pod doctor` looks into it"
-                )
+                raise LogLost(segment.path, f"its first entry is {line.kind}, not segment_started")
             state = PodState.begin(record)
         elif record is not None:
             state.apply(record, line.at, line.seq)
@@ -97,11 +102,14 @@ def _replay(segment: Segment, at: int | None) -> tuple[int | None, int]:
     return settled, last
 
 
-def _state_at(path: Path, seq: int) -> PodState:
+def _state_at(path: Path, seq: int) -> tuple[PodState, int]:
+    """The state behind an entry, and where the entry ends in the file."""
     state: PodState | None = None
+    end = 0
     for line in entries(path):
         if line.seq > seq:
             break
+        end = line.offset + line.length
         record = e.record_of(line, path)
         if state is None:
             assert isinstance(record, e.SegmentStarted)
@@ -111,4 +119,4 @@ def _state_at(path: Path, seq: int) -> PodState:
             state.apply(record, line.at, line.seq)
             state.history.apply(record)
     assert state is not None
-    return state
+    return state, end

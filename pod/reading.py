@@ -3,6 +3,9 @@
 Nothing here takes the lock or loads a log whole. A `cleared_from` lineage is a floor: what lies before it cannot be
 reached from here, and a first entry that does not read beyond doubt is a floor as well. Whoever may read only so many
 bytes goes from segment to segment by `look`, and reads by `Allowance`.
+
+A fork has the logs of its origin in its own folder. They are its past, not its session: only `look`, and who asks for
+`origins`, goes on into them.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ ITEM_KINDS = frozenset({"segment_started", "input", "reply", "tool_result", "con
 End: TypeAlias = Literal["start", "cleared", "forked", "missing", "unreadable"]
 """Why there is nothing before the oldest readable segment.
 
-The session begins there; it was cleared; it was forked from another session; the file is gone; its first entry does
-not read.
+The session begins there; it was cleared; it was forked from another session, whose logs are not here or were not asked
+for; the file is gone; its first entry does not read.
 """
 
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -142,7 +145,8 @@ def _by_id(items: Iterable[Item]) -> dict[str, Item]:
 class Segment:
     """A segment of a session: its lineage, and `seq` and `at` of its first entry (0 and empty where it does not read).
 
-    `upto` is the last entry that belongs to the session (a rewind left what came after it), None for all of them.
+    `upto` is the last entry that belongs to the session (a rewind or a fork left what came after it), None for all of
+    them. `origin` is the session that it is of where that is not the pod's own but one that the pod was forked from.
     """
 
     id: str
@@ -151,6 +155,7 @@ class Segment:
     at: str
     lineage: e.Lineage | None
     upto: int | None = None
+    origin: str = ""
 
 
 class Chain(NamedTuple):
@@ -163,12 +168,17 @@ class Chain(NamedTuple):
 class Step(NamedTuple):
     """A segment to look at: its id, and what the newer one says of it.
 
-    Its first entry has a lower number than `before`; `upto` is as a `Segment` has it.
+    Its first entry has a lower number than `before`; `upto` and `origin` are as a `Segment` has them.
     """
 
     segment: str
     before: int | None = None
     upto: int | None = None
+    origin: str = ""
+
+    def log(self, folder: PodFolder) -> Path:
+        """Where its log lies."""
+        return folder.origin_path(self.segment) if self.origin else folder.segment_path(self.segment)
 
 
 class Spent(Exception):
@@ -200,8 +210,8 @@ class Located(NamedTuple):
     line: Line
 
 
-_Key: TypeAlias = tuple[str, int, int]
-"""A file that holds a segment: the segment's id, the file's inode and device."""
+_Key: TypeAlias = tuple[str, str, int, int]
+"""A file that holds a segment: the segment's id and origin, the file's inode and device."""
 
 
 class _Start(BaseModel):
@@ -237,26 +247,29 @@ class SessionReader:
     )
     _begun: dict[_Key, bytes] = field(default_factory=dict["_Key", bytes], repr=False)
 
-    def walk(self) -> Iterator[Segment]:
-        """The segments, newest first; each file's first entry is read when it is come to.
+    def walk(self, *, origins: bool = False) -> Iterator[Segment]:
+        """The segments, newest first, with `origins` also those that the pod was forked from; each file's first entry is
+        read when it is come to.
 
         Raises `PodNotFound`, `UsageProblem`.
         """
-        for segment, _ in self._walk():
+        for segment, _ in self._walk(origins):
             if segment is not None:
                 yield segment
 
-    def chain(self) -> Chain:
+    def chain(self, *, origins: bool = False) -> Chain:
         """All segments and why there are no more. Raises `PodNotFound`, `UsageProblem`."""
         segments: list[Segment] = []
         end: End = "start"
-        for segment, reason in self._walk():
+        for segment, reason in self._walk(origins):
             if segment is not None:
                 segments.append(segment)
             end = reason or end
         return Chain(tuple(segments), end)
 
-    def located(self, after_seq: int = 0, on_damage: Callable[[str, Damage], None] | None = None) -> Iterator[Located]:
+    def located(
+        self, after_seq: int = 0, on_damage: Callable[[str, Damage], None] | None = None, *, origins: bool = False
+    ) -> Iterator[Located]:
         """The entries of the session with a number above `after_seq`, in order, each with its segment.
 
         Older segments than the one that holds `after_seq` are not opened beyond their first entry. Damage before a
@@ -264,7 +277,7 @@ class SessionReader:
         Raises `PodNotFound`, `NewerFormat`.
         """
         chosen: list[Segment] = []
-        for segment in self.walk():
+        for segment in self.walk(origins=origins):
             chosen.append(segment)
             if segment.seq <= after_seq + 1:
                 break
@@ -283,9 +296,11 @@ class SessionReader:
                 if found.seq > after_seq:
                     yield Located(segment.id, found)
 
-    def lines(self, after_seq: int = 0, on_damage: Callable[[str, Damage], None] | None = None) -> Iterator[Line]:
+    def lines(
+        self, after_seq: int = 0, on_damage: Callable[[str, Damage], None] | None = None, *, origins: bool = False
+    ) -> Iterator[Line]:
         """`located` without the segments."""
-        for found in self.located(after_seq, on_damage):
+        for found in self.located(after_seq, on_damage, origins=origins):
             yield found.line
 
     # -- lineage ----------------------------------------------------------------------------------------------
@@ -298,12 +313,12 @@ class SessionReader:
         """
         if not _is_named(step.segment):
             return None, "unreadable"
-        segment, end = self._head(step.segment, session, allowance)
+        segment, end = self._head(step, step.origin or session, allowance)
         if segment is not None and step.before is not None and segment.seq >= step.before:
             return None, "unreadable"
-        return segment if segment is None else replace(segment, upto=step.upto), end
+        return segment if segment is None else replace(segment, upto=step.upto, origin=step.origin), end
 
-    def _walk(self) -> Iterator[tuple[Segment | None, End | None]]:
+    def _walk(self, origins: bool) -> Iterator[tuple[Segment | None, End | None]]:
         pointer = self.folder.pointer()
         active = self.folder.segment_path(pointer.segment)
         if (kind := odd_kind(active)) is not None:
@@ -311,18 +326,21 @@ class SessionReader:
         step: Step | None = Step(pointer.segment)
         while step is not None:
             segment, end = self.look(step, pointer.session, Allowance())
+            older = before(segment) if segment is not None and end is None else None
+            if older is not None and older.origin and not origins:
+                older, end = None, "forked"
             yield segment, end
-            step = before(segment) if segment is not None and end is None else None
+            step = older
 
-    def _head(self, label: str, session: str, allowance: Allowance) -> tuple[Segment | None, End | None]:
-        path = self.folder.segment_path(label)
+    def _head(self, step: Step, session: str, allowance: Allowance) -> tuple[Segment | None, End | None]:
+        label, path = step.segment, step.log(self.folder)
         try:
             stat = path.stat()
         except OSError:
             return None, "missing"
         if odd_kind(path) is not None:
             return None, "missing"
-        key = (label, stat.st_ino, stat.st_dev)
+        key = (label, step.origin, stat.st_ino, stat.st_dev)
         if (known := self._heads.get(key)) is not None:
             return known
         found = _first(path, label, session, self._first_line(path, key, allowance))
@@ -348,7 +366,9 @@ def before(segment: Segment) -> Step | None:
     lineage = segment.lineage
     if lineage is None or lineage.segment is None:
         return None
-    return Step(lineage.segment, segment.seq, lineage.seq if lineage.kind_ == "rewound_from" else None)
+    upto = lineage.seq if lineage.kind_ in {"rewound_from", "forked_from"} else None
+    origin = (lineage.session or "") if lineage.kind_ == "forked_from" else segment.origin
+    return Step(lineage.segment, segment.seq, upto, origin)
 
 
 def _first(path: Path, label: str, session: str, data: bytes) -> tuple[Segment | None, End | None]:
@@ -373,9 +393,9 @@ def _end(lineage: e.Lineage) -> End | None:
             return "start"
         case "cleared_from":
             return "cleared"
-        case "forked_from":
+        case "forked_from" if not lineage.session:
             return "forked"
-        case "rewound_from":
+        case "rewound_from" | "forked_from":
             return None if _is_named(lineage.segment) and lineage.seq is not None else "unreadable"
         case _:
             return None if _is_named(lineage.segment) else "unreadable"

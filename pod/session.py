@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pod.carry import Carry
-from pod.errors import UsageProblem
+from pod.errors import LogLost
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import Line, now, render
 from pod.log.making import making
-from pod.log.segment import Damage, SegmentWriter, entries
+from pod.log.segment import EMPTY, MISSING, Damage, SegmentWriter, entries
 from pod.state import PodState
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
@@ -88,7 +88,7 @@ class Session:
     def _attach(cls, folder: PodFolder, pointer: Pointer, family: Family, durability: str) -> Session:
         path = folder.segment_path(pointer.segment)
         if not os.path.lexists(path):
-            raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it")
+            raise LogLost(path, MISSING)
         writer, _, _ = SegmentWriter.open(path, folder.files, durability=durability, mend=_repaired)
         state = load(path, family)
         session = cls(folder, pointer, writer, state, family, durability)
@@ -221,13 +221,13 @@ def write_segment(folder: PodFolder, start: e.SegmentStarted, seq: int, records:
 
 
 def load(path: Path, family: Family = "unknown") -> PodState:
-    """The state that a segment's log gives. Raises `LogDamaged`, `UsageProblem` where its first entry does not start it."""
+    """The state that a segment's log gives. Raises `LogDamaged`, `LogLost`."""
     state: PodState | None = None
-    for line in entries(path):
+    for line in whole(path):
         record = e.record_of(line, path)
         if state is None:
             if not isinstance(record, e.SegmentStarted):
-                raise UsageProblem(f"{path}: the first entry is {line.kind}, not segment_started")
+                raise LogLost(path, f"its first entry is {line.kind}, not segment_started")
             state = PodState.begin(record, family)
             state.last_seq = line.seq
             continue
@@ -235,20 +235,23 @@ def load(path: Path, family: Family = "unknown") -> PodState:
             state.apply(record, line.at, line.seq)
             state.history.apply(record)
     if state is None:
-        raise UsageProblem(f"{path}: an empty log; `pod doctor` looks into it")
+        raise LogLost(path, EMPTY)
     return state
 
 
 def start_of(folder: PodFolder) -> e.SegmentStarted:
-    """The first entry of a pod's active segment, read without the lock. Raises `PodNotFound`, `LogDamaged`, `UsageProblem`."""
+    """The first entry of a pod's active segment, read without the lock. Raises `PodNotFound`, `LogDamaged`, `LogLost`."""
     path = folder.segment_path(folder.pointer().segment)
-    try:
-        line = next(entries(path), None)
-    except FileNotFoundError:
-        raise UsageProblem(f"{path}: the active segment is missing; `pod doctor {folder.name}` looks into it") from None
+    line = next(whole(path), None)
     record = None if line is None else e.record_of(line, path)
-    if not isinstance(record, e.SegmentStarted):
-        raise UsageProblem(
-            f"{path}: the log does not begin with segment_started; `pod doctor {folder.name}` looks into it"
-        )
+    if line is None or not isinstance(record, e.SegmentStarted):
+        raise LogLost(path, EMPTY if line is None else f"its first entry is {line.kind}, not segment_started")
     return record
+
+
+def whole(path: Path) -> Iterator[Line]:
+    """The entries of a log that should be here. Raises `LogDamaged`, `LogLost` where it is missing."""
+    try:
+        yield from entries(path)
+    except FileNotFoundError:
+        raise LogLost(path, MISSING) from None

@@ -99,6 +99,7 @@ class PodState:
     warned: str | None = None
     notes: NotesMark | None = None
     taken_back: dict[str, None] = field(default_factory=dict[str, None])
+    rejected: tuple[e.InputRejected, ...] = ()
     runs: int = 0
     run_requests: int = 0
     savings: Savings = field(default_factory=Savings)
@@ -234,6 +235,7 @@ class PodState:
                 self._took_back(*record.ids)
             case e.InputRejected():
                 self._took_back(record.id)
+                self.rejected = (*self.rejected, record)
             case w.Pruned():
                 self.totals = self.totals.model_copy(update={"prunes": self.totals.prunes + 1})
                 self.savings.pruned(seq, record)
@@ -249,6 +251,7 @@ class PodState:
                 self.last_status = ""
                 self.instructions = dict(record.instructions)
                 self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
+                self.rejected = ()
                 self.small_window = False
                 self.history.begin_run()
             case e.YieldedEntry():

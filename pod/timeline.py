@@ -160,6 +160,7 @@ def scaled(parts: Mapping[str, int], total: int) -> dict[str, int]:
 class Timeline:
     """What happened, entry by entry: `add` gives the steps, `segments` are sums.
 
+    The step of an input gets `rejected`, the reason, once it is known that no request will ever hold it.
     A request's step has `input` (tokens as reported, else as estimated), `categories` (estimates, scaled so that their
     sum is `input`), what bounded it, and `cost_so_far`: the session's known cost behind it, compactions included.
     """
@@ -174,6 +175,7 @@ class Timeline:
     _filling: Filling = field(default_factory=Filling)
     _manifest: str = ""
     _run: str = ""
+    _inputs: dict[str, Step] = field(default_factory=dict[str, Step])
     _overhead: Overhead = field(default_factory=Overhead)
 
     @property
@@ -192,7 +194,12 @@ class Timeline:
         self._follow(record)
         if event is None or what is None:
             return None
-        return {"seq": event.seq, "at": event.at, "type": event.type, **what}
+        step: Step = {"seq": event.seq, "at": event.at, "type": event.type, **what}
+        if event.type == "input.received":
+            self._inputs[event.id] = step
+        elif event.type == "input.rejected" and event.id in self._inputs:
+            self._inputs[event.id]["rejected"] = event.reason
+        return step
 
     # -- the replay -------------------------------------------------------------------------------------------
 
@@ -229,7 +236,9 @@ class Timeline:
                 self.segments.append(Stretch(event.segment, event.lineage, event.seq, event.at))
                 return {"segment": event.segment, "lineage": event.lineage, "items": event.items}
             case "input.received":
-                return {"text": event.text}
+                return {"id": event.id, "text": event.text}
+            case "input.rejected":
+                return {"id": event.id, "reason": event.reason}
             case "run.started":
                 self.request, self._run = 0, event.run
                 return {"run": event.run}

@@ -3,6 +3,7 @@
     contents.json                 format, session, and name, length and SHA-256 of each part, in order
     pod.json                      the pointer
     SEGMENT.jsonl                 each segment of the session, the active one first, down to the privacy floor
+    origin/SEGMENT.jsonl          for a fork: those of the sessions that it was forked from
     SEGMENT.compact-N.jsonl       the logs of its compact workers
     blobs/HASH  artifacts/NAME    what these logs refer to
 
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from pod.contents import CONTENTS, POINTER, Contents, Part, allowed
+from pod.contents import CONTENTS, POINTER, Contents, Part, allowed, part_of, segment_of
 from pod.errors import LogDamaged, NotSettled, UsageProblem
 from pod.importing import Imported, import_pod
 from pod.log import entries as e
@@ -89,7 +90,7 @@ class _Gathered:
 
     def told(self) -> Exported:
         c = self.contents
-        logs = sum(part.name.endswith(".jsonl") and ".compact-" not in part.name for part in c.parts)
+        logs = sum(segment_of(part.name) is not None for part in c.parts)
         size = sum(part.size for part in c.parts)
         return Exported(c.pod, c.session, logs, len(c.parts), size, tuple(self.left))
 
@@ -129,7 +130,7 @@ class _Wanted:
 def _settled(folder: PodFolder) -> _Gathered:
     for _ in range(TRIES):
         pointer = folder.pointer()
-        chain = SessionReader(folder).chain()
+        chain = SessionReader(folder).chain(origins=True)
         if chain.segments and chain.segments[0].id == pointer.segment:
             found = _gather(folder, pointer, chain)
             if folder.pointer().segment == pointer.segment:
@@ -156,7 +157,7 @@ def _gather(folder: PodFolder, pointer: Pointer, chain: Chain) -> _Gathered:
 
     segments, end = _readable(folder, chain)
     for segment in segments:
-        add(f"{segment.id}.jsonl", segment.path, _read(segment.path, wanted, segment, active=segment is segments[0]))
+        add(part_of(segment), segment.path, _read(segment.path, wanted, segment, active=segment is segments[0]))
     damaged = 0
     for name, path in _side_logs(folder, segments):
         try:
@@ -213,7 +214,7 @@ def _read(path: Path, wanted: _Wanted, segment: Segment, *, active: bool) -> int
 
 
 def _side_logs(folder: PodFolder, segments: list[Segment]) -> Iterator[tuple[str, Path]]:
-    for segment in segments:
+    for segment in (s for s in segments if not s.origin):
         for path in sorted(folder.path.glob(f"{segment.id}.compact-*.jsonl")):
             if allowed(path.name):
                 yield path.name, path

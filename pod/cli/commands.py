@@ -360,7 +360,8 @@ _ALL = (
             "pod fork fix-flaky other-way --at 120", _fork,
             "a new pod from a point of another, where no call is open and no input waits for its reply; another entry "
             "is rounded down. Inside a run, `pod resume` goes on with its task from there. Both pods have the same "
-            "working folder, and its files stay as they are"),
+            "working folder, and its files stay as they are. The new pod keeps the logs of before, which its agent can "
+            "look things up in; its requests and cost count from nothing, the numbers of its entries go on"),
     Command("rewind", "take a pod back to an earlier point", "changing:rewind",
             "pod rewind fix-flaky --to 120", _rewind,
             "take a pod back to an earlier point of its session, where no call is open and no input waits for its "
@@ -391,7 +392,9 @@ _ALL = (
     Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
             "known models with window, longest output and price, each with its source and date"),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
-    Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor),
+    Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor,
+            "look for damage, and repair it. The exit code is 1 where something is damaged or lost and stays so; an older "
+            "log that is gone can't be mended, and a pod goes on without it"),
     Command("completion", "completion for bash, zsh or fish", "completing:completion",
             "pod completion bash", _completion,
             'print a completion script. In ~/.bashrc: eval "$(pod completion bash)"; in ~/.zshrc, behind compinit: '

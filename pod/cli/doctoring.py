@@ -15,7 +15,7 @@ from worker.text import size
 
 
 def doctor(args: argparse.Namespace) -> int:
-    """Looks for damage; with `--repair` puts it aside. Exit code 1 where something is wrong and stays so."""
+    """Looks for damage; with `--repair` puts it aside. Exit code 1 where something is wrong or lost and stays so."""
     home = default_home()
     if args.name is not None:
         folder = PodFolder(home, check_name(args.name))
@@ -26,7 +26,7 @@ def doctor(args: argparse.Namespace) -> int:
             raise UsageProblem("name the pod to repair: pod doctor NAME --repair")
         done = repair(home, args.name)
         _repaired(done, as_json=args.json)
-        return 0 if done.after.ok else 1
+        return 0 if done.after.whole else 1
     report = examine(home, args.name)
     if args.json:
         show_json(report.model_dump(mode="json"))
@@ -35,7 +35,7 @@ def doctor(args: argparse.Namespace) -> int:
             show(_text(pod))
         if not report.pods:
             note(f"no pods in {home}")
-    return 0 if all(pod.ok for pod in report.pods) else 1
+    return 0 if all(pod.whole for pod in report.pods) else 1
 
 
 def _text(pod: PodReport) -> str:

@@ -18,6 +18,7 @@ from pod.errors import UsageProblem
 from pod.events import Event, event_of
 from pod.log.folder import PodFolder
 from pod.log.segment import Damage
+from pod.losses import losses
 from pod.page import Page, masker_of
 from pod.peek import glance
 from pod.reading import SessionReader
@@ -38,6 +39,9 @@ PRUNES = {
 """Reasons of a prune, in words."""
 
 
+WANTING = 5
+"""Losses and damage that a page names one by one."""
+
 ASKED = frozenset({"approval.asked", "approval.answered", "permission.denied"})
 """Events about questions and denials."""
 
@@ -51,14 +55,17 @@ def inspect(args: argparse.Namespace) -> int:
     lines = Lines(verbose=True, width=200)
     steps: list[Step] = []
     asked: dict[int, str] = {}
-    for line, record in _entries(folder):
+    wanting: list[str] = []
+    for line, record in _entries(folder, wanting):
         event = event_of(line, record)
         if event is not None and _is_about_a_question(event):
             asked[line.seq] = lines.of(event) or ""
         if (step := timeline.add(line, record)) is not None:
             steps.append(step)
     if args.json:
-        show_json({"pod": args.name, "segments": [vars(s) for s in timeline.segments], "timeline": steps})
+        show_json(
+            {"pod": args.name, "segments": [vars(s) for s in timeline.segments], "timeline": steps, "wanting": wanting}
+        )
         return 0
     for step in steps:
         text = asked[step["seq"]] if step["seq"] in asked else _line(step)
@@ -69,14 +76,19 @@ def inspect(args: argparse.Namespace) -> int:
     return 0
 
 
-def _entries(folder: PodFolder) -> Iterator[Entry]:
-    """The session's entries; damage is passed over and said."""
+def _entries(folder: PodFolder, wanting: list[str]) -> Iterator[Entry]:
+    """The session's entries; damage is passed over. What is wanting is said, and added to `wanting`."""
+
+    def say(text: str) -> None:
+        wanting.append(text)
+        note(f"pod: warning: {text}")
 
     def damaged(segment: str, damage: Damage) -> None:
-        where = f"{folder.segment_path(segment)}:{damage.number} (byte {damage.offset})"
-        note(f"pod: warning: {where}: {damage.reason}; passed over")
+        say(f"{folder.segment_path(segment)}:{damage.number} (byte {damage.offset}): {damage.reason}; passed over")
 
-    return entries_of(folder, damaged, lambda seq, reason: note(f"pod: warning: entry {seq}: {reason}"))
+    for loss in losses(folder):
+        say(f"{loss}; not in these figures")
+    return entries_of(folder, damaged, lambda seq, reason: say(f"entry {seq}: {reason}"))
 
 
 # -- the page -------------------------------------------------------------------------------------------------
@@ -90,12 +102,15 @@ def _page(folder: PodFolder, target: str) -> int:
     """Writes the timeline as one page of HTML."""
     timeline = Timeline(Stored(folder))
     page = Page(_words, masker_of(secrets_in(os.environ)))
-    for line, record in _entries(folder):
+    wanting: list[str] = []
+    for line, record in _entries(folder, wanting):
         step = timeline.add(line, record)
         if step is not None:
             page.add(step, line, record)
-    end = _ENDS.get(SessionReader(folder).chain().end, "")
-    text = page.html(folder.name, _facts(folder, timeline), timeline.segments, end)
+    ended = [_ENDS.get(SessionReader(folder).chain().end, ""), *(f"Wanting: {text}." for text in wanting[:WANTING])]
+    if len(wanting) > WANTING:
+        ended.append(f"{len(wanting) - WANTING} more places of the log do not read.")
+    text = page.html(folder.name, _facts(folder, timeline), timeline.segments, " ".join(filter(None, ended)))
     if target == "-":
         show_bytes(text.encode())
         return 0
@@ -146,7 +161,7 @@ def _facts(folder: PodFolder, timeline: Timeline) -> dict[str, str]:
 
 _ENDS = {
     "cleared": "The session was cleared: nothing of before can be shown.",
-    "forked": "The pod was forked from another, which has what came before.",
+    "forked": "The pod was forked there: what came before is not a part of these figures.",
     "missing": "An older segment is missing.",
     "unreadable": "An older segment does not read.",
 }
@@ -168,7 +183,9 @@ def _line(step: Step) -> str:
             lineage = step["lineage"].replace("_", " ")
             return f"=== segment {step['segment']} ({lineage}), {count(step['items'], 'item')}"
         case "input.received":
-            return f"input: {one_line(step['text'])}"
+            return f"input{' [rejected]' if 'rejected' in step else ''}: {one_line(step['text'])}"
+        case "input.rejected":
+            return one_line(f"input rejected, never to be sent: {step['reason']}", 600)
         case "run.started":
             return "run started"
         case "run.ended":

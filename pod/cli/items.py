@@ -36,7 +36,7 @@ def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:
 
 
 def _by_entry(folder: PodFolder, seq: int) -> list[Item]:
-    line = next(iter(SessionReader(folder).lines(seq - 1)), None)
+    line = next(iter(SessionReader(folder).lines(seq - 1, origins=True)), None)
     return list(_items(line)) if line is not None and line.seq == seq else []
 
 
@@ -46,7 +46,7 @@ def _by_id(folder: PodFolder, wanted: str) -> list[Item]:
     begins: dict[str, Item] = {}
     of_call: dict[str, Item] = {}
     mark = wanted.encode()
-    for line in SessionReader(folder).lines():
+    for line in SessionReader(folder).lines(origins=True):
         if line.kind not in ITEM_KINDS or mark not in line.body:
             continue
         for item in _items(line):

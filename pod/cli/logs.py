@@ -17,6 +17,7 @@ from pod.events import Event, event_of
 from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.segment import Damage
+from pod.losses import losses
 from pod.reading import SessionReader
 
 POLL = 0.3
@@ -33,6 +34,8 @@ def log(args: argparse.Namespace) -> int:
     lines = Lines(verbose=True, width=400)
     after = args.after
     told: set[tuple[str, int]] = set()
+    for loss in losses(folder):
+        note(f"pod: warning: {loss}")
     while True:
         for seq, event in events(folder, after, told):
             after = seq

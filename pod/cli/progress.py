@@ -239,6 +239,8 @@ class Lines:
         match event.type:
             case "input.received":
                 return self._cut(f"input: {event.text}")
+            case "input.rejected":
+                return self._cut(f"input rejected, never to be sent: {event.reason}", room=600)
             case "context.added":
                 return f"added by {event.by}: {', '.join(event.kinds)}"
             case "segment.started":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,6 +17,7 @@ from pod.cli.sending import folder_of
 from pod.cli.text import age, clean, count, figures, money, one_line, share, told, way_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
+from pod.losses import losses
 from pod.peek import Glance, glance
 from pod.result import whole_counts
 from pod.session import load
@@ -39,11 +41,12 @@ def show(args: argparse.Namespace) -> int:
         return _glanced(folder, look, as_json=args.json)
     if args.summary:
         return _summary(args.name, state, as_json=args.json)
+    lost = [str(loss) for loss in losses(folder, origins=True)]
     if args.json:
-        show_json(_facts(look, state))
-        return 0
-    print_text(_text(folder, look, state))
-    return 0
+        show_json(_facts(look, state) | {"lost": lost})
+    else:
+        print_text(_text(folder, look, state, lost))
+    return 1 if lost else 0
 
 
 def _summary(name: str, state: PodState, *, as_json: bool) -> int:
@@ -115,6 +118,7 @@ def _facts(look: Glance, state: PodState) -> dict[str, Any]:
         if (memory := memory_of(state.history.view)) is None
         else provenance(memory, state.history.tokens[0]),
         "queued": [item.text for item in state.queued],
+        "rejected": [{"id": record.id, "reason": record.reason} for record in state.rejected],
         "inbox": look.waiting,
         "approvals": [asked.model_dump() for asked in state.approvals.values()],
         "tasks": state.tool_state.get("tasks") or [],
@@ -123,11 +127,18 @@ def _facts(look: Glance, state: PodState) -> dict[str, Any]:
     }
 
 
+def _rejected(name: str, state: PodState) -> str:
+    """The messages of the last run that no request will ever hold, and why."""
+    newest = state.rejected[-1]
+    what = f"{count(len(state.rejected), 'message')}, never to be sent"
+    return f"{what} (pod show {name} --item {newest.id}): {newest.reason}"
+
+
 def _last_text(state: PodState) -> str:
     return next((item.text for item in reversed(state.history.view) if isinstance(item, AssistantItem)), "")
 
 
-def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
+def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str]) -> str:
     totals = state.totals
     cached = share(totals.cached_tokens, totals.prompt_tokens)
     tokens = f"{totals.prompt_tokens:,} tokens in ({cached} cached), {totals.output_tokens:,} out"
@@ -148,6 +159,9 @@ def _text(folder: PodFolder, look: Glance, state: PodState) -> str:
         result = state.ended.result
         why = why_ended(str(result.get("kind") or result.get("limit") or ""), str(result.get("message") or ""))
         rows.append(("last run", one_line(state.ended.status + why, 300)))
+    if state.rejected:
+        rows.append(("rejected", one_line(_rejected(look.name, state), 400)))
+    rows += [("lost", one_line(text, 400)) for text in lost]
     if look.waiting or state.queued:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
     text = [figures(rows)]

@@ -83,7 +83,7 @@ def _examine(folder: PodFolder) -> PodReport:
         findings += _surroundings(folder, busy)
         return PodReport(name=folder.name, path=folder.path, busy=busy, findings=tuple(findings))
     segments = _segments(folder, pointer, findings, busy)
-    findings += _blobs(folder, [s.id for s in segments if s.state != "orphan"], pointer.segment)
+    findings += _blobs(folder, [s.id for s in segments if s.state in {"active", "earlier"}], pointer.segment)
     findings += _surroundings(folder, busy)
     return PodReport(
         name=folder.name, path=folder.path, session=pointer.session, segment=pointer.segment, busy=busy,
@@ -103,15 +103,16 @@ def _pointer_finding(folder: PodFolder, problem: str) -> tuple[str, bool]:
 
 def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy: bool) -> list[SegmentReport]:
     reports: list[SegmentReport] = []
-    line = _lineage(folder, pointer)
+    line, missing = _lineage(folder, pointer)
     findings += _odd_logs(folder, pointer.segment)
     path = folder.segment_path(pointer.segment)
     if not line and not os.path.lexists(path):
         text = f"the active segment {pointer.segment} is missing; nothing can replay this session"
         findings.append(Finding(code="segment_missing", severity="error", path=path, text=text))
     after: int | None = None
-    for label in line:
-        path, active = folder.segment_path(label), label == pointer.segment
+    floor: int | None = None
+    for path in line:
+        active = path == folder.segment_path(pointer.segment)
         try:
             found = survey(path)
         except NewerFormat as error:
@@ -122,10 +123,17 @@ def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy
             text = f"entries {found.next_seq} to {after - 1} are missing at the end of this segment"
             findings.append(Finding(code="entries_missing", severity="warning", path=path, text=text))
         after = found.first_seq if found.start is not None and found.start.lineage.kind_ != "rewound_from" else None
-        reports.append(_segment_report(path, found, "active" if active else "earlier"))
-    for path in sorted(folder.path.glob("*.jsonl")):
-        label = path.name.removesuffix(".jsonl")
-        if label.split(".compact-")[0] in line or odd_kind(path) is not None:
+        earlier = "origin" if path.parent == folder.origin else "earlier"
+        reports.append(_segment_report(path, found, "active" if active else earlier))
+        if floor is None and found.start is not None and found.start.lineage.kind_ == "cleared_from":
+            floor = len(findings)
+    if floor is not None:  # nothing goes back behind it: what is lost there is lost to nobody
+        findings[floor:] = [f.model_copy(update={"severity": "note"}) for f in findings[floor:]]
+    if line and missing is not None and not os.path.lexists(missing):
+        text = "an older segment of this session is missing: what it held is lost; nothing needs it to go on"
+        findings.append(Finding(code="segment_missing", severity="warning", path=missing, text=text))
+    for path in _all_logs(folder):
+        if path.with_name(f"{path.stem.split('.compact-')[0]}.jsonl") in line or odd_kind(path) is not None:
             continue
         text = "no pointer or lineage that reads refers to this log; it is kept, and nothing is resumed from it"
         findings.append(Finding(code="orphan_segment", severity="note", path=path, text=text))
@@ -138,10 +146,10 @@ def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy
 
 def _odd_logs(folder: PodFolder, active: str) -> Iterator[Finding]:
     """What stands where logs should, and is no file."""
-    for path in sorted(folder.path.glob("*.jsonl")):
+    for path in _all_logs(folder):
         if (kind := odd_kind(path)) is None:
             continue
-        if path.stem == active:
+        if path == folder.segment_path(active):
             text = (
                 f"{kind}, where the active segment's log should be: its entries are lost, and nothing can replay this "
                 "session; begin a new pod to go on with the work"
@@ -152,7 +160,9 @@ def _odd_logs(folder: PodFolder, active: str) -> Iterator[Finding]:
             yield Finding(code="unreadable", severity="warning", path=path, text=text, repairable=True)
 
 
-def _segment_report(path: Path, found: Survey, state: Literal["active", "earlier", "orphan"]) -> SegmentReport:
+def _segment_report(
+    path: Path, found: Survey, state: Literal["active", "earlier", "origin", "orphan"]
+) -> SegmentReport:
     return SegmentReport(
         id=path.name.removesuffix(".jsonl"),
         state=state,
@@ -187,15 +197,27 @@ def _faults(path: Path, found: Survey, *, active: bool, busy: bool) -> Iterator[
         )  # fmt: skip
 
 
-def _lineage(folder: PodFolder, pointer: Pointer) -> list[str]:
-    """All segments that the active one descends from, as far as their files are here, newest first, floors or not."""
-    found: list[str] = []
-    label: str | None = pointer.segment
-    while label is not None and label not in found and folder.segment_path(label).is_file():
-        found.append(label)
-        start = first_entry(folder.segment_path(label))
-        label = start.lineage.segment if start is not None else None
-    return found
+def _all_logs(folder: PodFolder) -> list[Path]:
+    return [*sorted(folder.path.glob("*.jsonl")), *sorted(folder.origin.glob("*.jsonl"))]
+
+
+def _lineage(folder: PodFolder, pointer: Pointer) -> tuple[list[Path], Path | None]:
+    """The logs of all segments that the active one descends from, as far as their files are here, newest first, floors or
+    not; and the one that should be here next, where a session should have it (not behind a floor).
+    """
+    found: list[Path] = []
+    path, floor = folder.segment_path(pointer.segment), False
+    while path not in found and path.is_file():
+        found.append(path)
+        start = first_entry(path)
+        lineage = start.lineage if start is not None else e.Lineage()
+        if (older := lineage.segment) is None:
+            return found, None
+        forked = lineage.kind_ == "forked_from"
+        floor = floor or lineage.kind_ == "cleared_from" or (forked and not lineage.session)
+        of_origin = forked or path.parent == folder.origin
+        path = folder.origin_path(older) if of_origin else folder.segment_path(older)
+    return found, None if floor or path in found else path
 
 
 def first_entry(path: Path) -> e.SegmentStarted | None:
@@ -311,19 +333,20 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
             aside += _aside(folder, folder.pointer_path)
             folder.set_pointer(pointer)
             pointed_to = pointer.segment
-        for path in sorted(folder.path.glob("*.jsonl")):
-            if path.stem != pointer.segment and odd_kind(path) is not None:
+        active = folder.segment_path(pointer.segment)
+        for path in _all_logs(folder):
+            if path != active and odd_kind(path) is not None:
                 aside += _aside(folder, path)
-        line = _lineage(folder, pointer)
+        line, _ = _lineage(folder, pointer)
         done: list[Quarantined] = []
         after: int | None = None
-        for label in line:
-            found = survey(folder.segment_path(label))
-            if found.faults and (found.start is not None or label != pointer.segment):
+        for path in line:
+            found = survey(path)
+            if found.faults and (found.start is not None or path != active):
                 folder.expire_cursors()
-                done += _repair_segment(folder, label, found, pointer.segment, after)
+                done += _repair_segment(folder, path, found, active, after)
             after = found.first_seq if found.start is not None else None
-        for _, _, digest in _texts(folder, line):
+        for _, _, digest in _texts(folder, [path.stem for path in line if path.parent == folder.path]):
             if not folder.holds(digest):
                 aside += _aside(folder, folder.path / "blobs" / digest)
         removed: list[Path] = []
@@ -357,19 +380,19 @@ def _aside(folder: PodFolder, path: Path) -> Iterator[Path]:
 
 
 def _repair_segment(
-    folder: PodFolder, label: str, found: Survey, active: str, after: int | None
+    folder: PodFolder, path: Path, found: Survey, active: Path, after: int | None
 ) -> Iterator[Quarantined]:
     """Quarantines the faults of one segment, then writes it anew.
 
     `after` is the first number of the segment that follows.
     """
-    path = folder.segment_path(label)
+    label = path.stem
     inserts: dict[int, e.Repaired] = {}
     numbers: dict[int, int] = {}
     elsewhere: list[e.Repaired] = []
     for fault in found.faults:
-        lost = _lost(fault, label == active, after)
-        record = _put_aside(folder, label, fault, lost)
+        lost = _lost(fault, path == active, after)
+        record = _put_aside(folder, path, fault, lost)
         if lost:
             inserts[fault.offset], numbers[fault.offset] = record, fault.first
         else:
@@ -377,7 +400,7 @@ def _repair_segment(
             elsewhere.append(record.model_copy(update={"segment": label, "text": "", "numbers": 1}))
         yield Quarantined(segment=label, offset=fault.offset, length=fault.length, numbers=lost, kept_as=record.kept_as)
     appended: list[bytes] = []
-    if label == active:
+    if path == active:
         seq = _next_seq(found, inserts, numbers)
         for record in elsewhere:
             appended.append(_line(seq, record))
@@ -402,13 +425,12 @@ def _next_seq(found: Survey, inserts: dict[int, e.Repaired], numbers: dict[int, 
     return max([found.next_seq, *ends])
 
 
-def _put_aside(folder: PodFolder, label: str, fault: Fault, lost: int) -> e.Repaired:
-    path = folder.segment_path(label)
+def _put_aside(folder: PodFolder, path: Path, fault: Fault, lost: int) -> e.Repaired:
     digest = hash_range(path, fault.offset, fault.length)
     kept: str | None = None
     text = ""
     if fault.length:
-        kept = f"{label}.{fault.offset}.{digest[:12]}.bad"
+        kept = f"{path.stem}.{fault.offset}.{digest[:12]}.bad"
         target = folder.path / "quarantine" / kept
         with open_file(path) as source:
             source.seek(fault.offset)
@@ -427,9 +449,8 @@ def _put_aside(folder: PodFolder, label: str, fault: Fault, lost: int) -> e.Repa
     )
 
 
-def _record(folder: PodFolder, active: str, records: Sequence[e.Repaired]) -> None:
+def _record(folder: PodFolder, path: Path, records: Sequence[e.Repaired]) -> None:
     """Puts on record in the active log what is done to an earlier one, before it is done."""
-    path = folder.segment_path(active)
     known: set[tuple[str | None, int, str]] = set()
     for line in entries(path):
         if line.kind == "repaired" and isinstance(record := e.record_of(line, path), e.Repaired):

@@ -23,13 +23,16 @@ LineageKind: TypeAlias = Literal[
 
 
 class Lineage(Record):
-    """How a segment descends. `seq` is the last entry of `segment` that it takes in."""
+    """How a segment descends. `seq` is the last entry of `segment` that it takes in. `session` is that of a fork's origin,
+    whose logs lie in the fork's folder (None for a fork that took none along).
+    """
 
     kind_: LineageKind = Field(alias="kind", default="fresh")
     segment: str | None = None
     run: str | None = None
     seq: int | None = None
     compaction: str | None = None
+    session: str | None = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, serialize_by_alias=True)
 

@@ -13,6 +13,9 @@ Code: TypeAlias = Literal[
 ]  # fmt: skip
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
+LOSSES: frozenset[Code] = frozenset({"segment_missing", "damage", "beginning_lost", "entries_missing"})
+"""Findings that say that entries of the session's past are lost, or can't be read as they stand."""
+
 
 class Finding(BaseModel):
     """One thing that is not as it should be. `line` (1-based), `offset` and `length` (bytes) where it is in a log."""
@@ -30,12 +33,14 @@ class Finding(BaseModel):
 
 
 class SegmentReport(BaseModel):
-    """A segment's log: whole entries, bytes, and how it belongs to the session."""
+    """A segment's log: whole entries, bytes, and how it belongs to the session (`origin`: to one that the pod was forked
+    from).
+    """
 
     model_config = ConfigDict(frozen=True)
 
     id: str
-    state: Literal["active", "earlier", "orphan"]
+    state: Literal["active", "earlier", "origin", "orphan"]
     entries: int
     bytes: int
     whole: bool
@@ -59,6 +64,11 @@ class PodReport(BaseModel):
     def ok(self) -> bool:
         """Whether a run can open it: no error."""
         return all(f.severity != "error" for f in self.findings)
+
+    @property
+    def whole(self) -> bool:
+        """Whether, besides, nothing of what its logs should hold is lost or damaged."""
+        return self.ok and all(f.code not in LOSSES or f.severity == "note" for f in self.findings)
 
 
 class Report(BaseModel):

@@ -106,6 +106,15 @@ class PodFolder:
         """The log of a segment."""
         return self.path / f"{segment}.jsonl"
 
+    @property
+    def origin(self) -> Path:
+        """Where a fork keeps the logs that it took along of the sessions it descends from: read, never written to."""
+        return self.path / "origin"
+
+    def origin_path(self, segment: str) -> Path:
+        """The log of a segment of a session that this pod was forked from."""
+        return self.origin / f"{segment}.jsonl"
+
     def exists(self) -> bool:
         """Whether a pod of this name was made: its pointer is here, or what stands in its place, or logs that were begun."""
         return os.path.lexists(self.pointer_path) or bool(self.begun_logs())

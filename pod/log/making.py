@@ -10,7 +10,7 @@ from pod.errors import PodExists, StoreError, UsageProblem
 from pod.log.files import odd_kind
 from pod.log.folder import PodFolder
 
-_PARTS = ("blobs", "artifacts", "inbox")
+_PARTS = ("blobs", "artifacts", "inbox", "origin")
 
 
 @contextmanager
@@ -30,6 +30,8 @@ def making(folder: PodFolder) -> Generator[None]:
         _refuse_taken(folder)
         for path in folder.logs():
             folder.files.unlink(path)  # what a killed process left while it made the pod
+        for path in folder.origin.glob("*.jsonl"):
+            folder.files.unlink(path)
     except BaseException:
         folder.unlock()
         raise

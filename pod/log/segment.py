@@ -27,6 +27,9 @@ from worker.records import Abandoned, Syncing
 CHUNK = 1 << 18
 """Bytes read at a time."""
 
+EMPTY, MISSING = "it holds no whole entry", "the log of this segment is missing"
+"""Why nothing can be replayed from a log."""
+
 _SYNCER = ThreadPoolExecutor(max_workers=4, thread_name_prefix="pod-sync")
 
 

@@ -127,7 +127,7 @@ class Page:
                 "at": [step["at"][:19] + "Z" for step, _, _ in steps],
                 "kind": [kinds.index(step["type"]) for step, _, _ in steps],
                 "place": places,
-                "words": [words for _, words, _ in steps],
+                "words": [f"[rejected] {words}" if "rejected" in step else words for step, words, _ in steps],
                 "entry": entries,
                 "cut": [at for at, (_, _, text) in enumerate(steps) if len(text) >= ENTRY_MOST or entries[at] != text],
             },

@@ -75,7 +75,7 @@ class Cursors:
         """A place as a cursor; `newest` is a mark of the window that is the newest. Raises `OSError`."""
         key = self.folder.cursor_key(make=True)
         assert key is not None
-        anchor = _anchor(self.folder.segment_path(place.step.segment), place.offset)
+        anchor = _anchor(place.step.log(self.folder), place.offset)
         values = [[*place.step], *place[1:], [*passed], newest, anchor]
         payload = json.dumps(values, separators=(",", ":")).encode()
         return _text(key[:_NAME] + self._mac(key, payload) + payload)
@@ -96,7 +96,7 @@ class Cursors:
         values: Any = json.loads(payload)
         step, offset, skip, chars, pending, near, passed, newest, anchor = values
         place = Place(Step(*step), offset, skip, chars, tuple((at, mark) for at, mark in pending), near)
-        if anchor != _anchor(self.folder.segment_path(place.step.segment), offset):
+        if anchor != _anchor(place.step.log(self.folder), offset):
             raise ToolFault(STALE)
         return place, Passed(*passed), newest
 

@@ -41,6 +41,9 @@ SHOWN_CONTEXT = frozenset({"summary", "auto_read"})
 UNSEEN = "its text is over 1 MiB, or stands much earlier in the log than its place in the conversation"
 """The mark of an admitted input whose text was not seen."""
 
+STUB = "\n[pruned: the log that held its full text is not here, this is all that is left of it]"
+"""Stands behind the text of a result that a segment began with in pruned form, where nothing older can be read."""
+
 RowType: TypeAlias = Literal["user", "assistant", "tool_call", "tool_result", "context"]
 
 BY_BYTES, BY_ROWS = f"{SCAN_BYTES >> 20} MiB", f"{SCAN_ROWS} rows"
@@ -115,7 +118,7 @@ def row_of(item: Item, segment: str, seq: int, at: str) -> Row:
             mark = "an answer of session_history"
             return Row(segment, seq, at, item.id, "tool_result", f"[{mark}: not repeated]", name, item.status, mark)
         case ToolResultItem():
-            text = item.text() + _media(item.images)
+            text = item.text() + _media(item.images) + (STUB if item.pruned else "")
             return Row(segment, seq, at, item.id, "tool_result", text, item.name, item.status)
         case ContextItem(kind=kind) if kind in SHOWN_CONTEXT:
             return Row(segment, seq, at, item.id, "context", item.text, kind)
@@ -357,7 +360,7 @@ class Scan:
     def of(self, segment: Segment) -> Rows:
         """The rows of the segment that `segments` gave last, from the place on."""
         step = before(segment)
-        oldest = self.end is not None or step is None or not self.reader.folder.segment_path(step.segment).is_file()
+        oldest = self.end is not None or step is None or not step.log(self.reader.folder).is_file()
         return Rows(segment, oldest, self.bounds, self.place, self.reader.taken_back())
 
 

@@ -356,7 +356,7 @@ async def _clear_and(tmp_path: Path, then: str) -> None:
         with pytest.raises(ToolFault, match=r"cleared|forked"):
             await asked(SessionReader(PodFolder(tmp_path, name)), action="read_item", item=gone[0])
         found = await asked(SessionReader(PodFolder(tmp_path, name)), action="search", query="after")
-        assert len(rows(found)) == (2 if then == "fork" else 4)
+        assert len(rows(found)) == 4, "what came after the clear is there, in a fork too"
 
 
 def rewrite_first(path: Path, change: object) -> None:
@@ -430,3 +430,30 @@ async def _refused(reader: SessionReader) -> str:
     with pytest.raises(ToolFault) as caught:
         await asked(reader, action="read_item", item="nothing")
     return str(caught.value)
+
+
+def test_answers_of_a_fork_are_gone_on_with_across_the_fork(tmp_path: Path) -> None:
+    anyio.run(_across, tmp_path)
+
+
+async def _across(tmp_path: Path) -> None:
+    session = create(tmp_path)
+    for number in range(3):
+        say(session, f"words {number}")
+        reply(session, f"answer {number}")
+        await switch(session)
+    session.close()
+    point = op.fork(tmp_path, "a", "b").point
+    fork = Session.open(tmp_path, "b")
+    say(fork, "words of the fork")
+    reply(fork, "answer of the fork")
+    one_by_one, answers = await every(fork, action="list_items", limit=1)
+    at_once, _ = await every(fork, action="list_items")
+    assert one_by_one == at_once and len(answers) > 8
+    numbers = [row["seq"] for row in at_once if row["type"] == "user"]
+    assert len(numbers) == 4 and numbers[0] > point > numbers[1], "the fork's words, then those of before it"
+    place = cursor(answers[5])
+    fork.close()
+    await op.rewind(tmp_path, "b", point + 1)
+    with pytest.raises(ToolFault, match="stale_cursor"):
+        await asked(SessionReader(PodFolder(tmp_path, "b")), action="list_items", limit=1, cursor=place)
