@@ -276,7 +276,8 @@ def chain(
                 request_threshold=None if request is None else Trigger.parse(request),
                 overflow_recovery=m.overflow_recovery,
                 policy=m.policy,
-            )
+            ),
+            least=lambda: state.least_trigger,
         ),
         window=window_warning(m),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),

@@ -59,6 +59,6 @@ def small_window(plan: Plan) -> str:
     """What the user is told where a window ends after one reply."""
     return (
         f"a window ended after one reply: {plan.before.tokens:,} tokens are above [rollover] at ({plan.limits.lowest:,}), and "
-        f"what stands in any window takes {plan.limits.mandatory:,} of them (system prompt and tool schemas {plan.before.overhead:,}). "
+        f"what stands in any window takes {plan.limits.standing.mandatory:,} of them (system prompt and tool schemas {plan.before.overhead:,}). "
         "The limit is too small for this task: raise [rollover] at or the model's window, or enable fewer tools."
     )

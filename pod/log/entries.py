@@ -152,17 +152,19 @@ class NativeMade(Record):
 
 
 class CompactionFailed(Record):
-    """A compaction came to nothing; the segment stays active."""
+    """A compaction came to nothing; the segment stays active. `held`: the run goes on in it all the same."""
 
     kind = "compaction_failed"
     compaction: str
     reason: str
     mandatory: bool
+    held: bool = False
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 class CompactionCompleted(Record):
-    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted."""
+    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted. `held`: what must stand
+    is above the trigger, which acts only after more growth."""
 
     kind = "compaction_completed"
     compaction: str
@@ -171,6 +173,7 @@ class CompactionCompleted(Record):
     before: int
     after: int
     limit: int
+    held: bool = False
     notes: tuple[str, ...] = ()
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
 
