@@ -9,7 +9,7 @@ from typing import NamedTuple
 from interceptors.progress import Progress, progressed
 from interceptors.triggers import crossing
 from worker.budget import Budget
-from worker.estimate import estimate_item, estimate_spec, estimate_text
+from worker.estimate import estimate_spec, estimate_text
 from worker.history import History
 from worker.interceptor import CONTINUE, Decision, Interceptor, Note, RequestContext, Stop, Yield
 from worker.items import ContextItem, ToolResultItem, UserItem
@@ -52,11 +52,11 @@ def overhead_of(system: str, specs: Sequence[ToolSpec], family: Family = "unknow
     return Overhead(estimate_text(system, family), sum(estimate_spec(spec, family) for spec in specs))
 
 
-def budget_table(history: History, overhead: Overhead, budget: Budget) -> list[BudgetLine]:
+def budget_table(history: History, overhead: Overhead, budget: Budget, pending: int = 0) -> list[BudgetLine]:
     """The next request by category, in estimated tokens, and last what is kept free for the reply.
 
-    The current request is the newest user message with all that is queued or not yet answered. Lines of nothing stay
-    in, so that every table has the same categories.
+    The current request is the newest user message with all that is not yet answered and `pending`, the queued input that
+    goes with it. Lines of nothing stay in, so that every table has the same categories.
     """
     sums = dict.fromkeys(("current request", "history", "tool results", "context items"), 0)
     newest = max((at for at, item in enumerate(history.view) if isinstance(item, UserItem)), default=-1)
@@ -71,7 +71,7 @@ def budget_table(history: History, overhead: Overhead, budget: Budget) -> list[B
                 sums["context items"] += tokens
             case _:
                 sums["history"] += tokens
-    sums["current request"] += sum(estimate_item(item, history.family) for item in history.queue.values())
+    sums["current request"] += pending
     return [
         BudgetLine("instructions", overhead.instructions),
         BudgetLine("tool schemas", overhead.schemas),
@@ -133,7 +133,7 @@ class Ceiling(Interceptor):
                 thrash = not progressed(ctx.history)
                 return Yield("compact", crossing(ctx.occupancy, available, trigger="ceiling", thrash=thrash))
             overhead = self.overhead or Overhead(ctx.occupancy.overhead)
-            table = budget_table(ctx.history, overhead, ctx.budget)
+            table = budget_table(ctx.history, overhead, ctx.budget, ctx.occupancy.pending)
             return Stop(over_budget(ctx.occupancy, ctx.budget, table, ctx.model))
         if self.warn and not self._warned and tokens > WARN_SHARE * available:
             return Note(_warning(ctx.occupancy, ctx.budget))

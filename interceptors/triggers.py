@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,16 +100,21 @@ def crossing(occupancy: Occupancy, threshold: int, *, trigger: str, thrash: bool
     }
 
 
+def _always() -> int:
+    return 0
+
+
 @dataclass(eq=False)
 class CompactTrigger(Interceptor):
     """Yields `compact` above the request threshold, and where the provider says that the request is too large.
 
     It yields at most once without progress in a segment (a reply or a user input). At the first request of a new
     segment that is above the threshold already, the yield carries `thrash`, so that the pod takes the next rung instead
-    of the same.
+    of the same. At most `least()` tokens trigger nothing, whatever is set.
     """
 
     settings: CompactSettings = field(default_factory=CompactSettings)
+    least: Callable[[], int] = _always
     _progress: Progress = field(default_factory=Progress, init=False, repr=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
@@ -117,6 +122,8 @@ class CompactTrigger(Interceptor):
         trigger = self.settings.request_threshold
         left = self._progress.look(ctx.history)
         if trigger is None or left or not trigger.passed(ctx.occupancy.decides, ctx.budget):
+            return CONTINUE
+        if ctx.occupancy.decides <= self.least():
             return CONTINUE
         self._progress.left = True
         thrash = not progressed(ctx.history)

@@ -287,12 +287,13 @@ class CompactionCompleted(_Event):
 
 
 class CompactionFailed(_Event):
-    """A compaction came to nothing; the segment stays."""
+    """A compaction came to nothing; the segment stays. `held`: it had to be, but the requests fit, and the run goes on."""
 
     type: Literal["compaction.failed"] = "compaction.failed"
     compaction: str
     reason: str
     mandatory: bool
+    held: bool = False
 
 
 class SegmentStarted(_Event):
@@ -506,7 +507,9 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     e.CompactionCompleted: lambda r: CompactionCompleted(
         compaction=r.compaction, rung=r.rung, trigger=r.trigger, before=r.before, after=r.after, notes=r.notes
     ),
-    e.CompactionFailed: lambda r: CompactionFailed(compaction=r.compaction, reason=r.reason, mandatory=r.mandatory),
+    e.CompactionFailed: lambda r: CompactionFailed(
+        compaction=r.compaction, reason=r.reason, mandatory=r.mandatory, held=r.held
+    ),
     e.CompactionInterrupted: lambda r: CompactionFailed(
         compaction=r.compaction, reason="interrupted: the process ended", mandatory=False
     ),

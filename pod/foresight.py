@@ -187,7 +187,12 @@ def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy, now: float) -> 
         barred = " by what was reported alone: estimates are barred" if occupancy.barred else ""
         return Next("compaction", False, left, f"{left:,} tokens below {name} ({triggers[name]:,}){barred}")
     name = min(passed, key=lambda key: (key in BETWEEN, triggers[key]))
-    when = BETWEEN.get(name, "before the next request")
+    when, least = BETWEEN.get(name, "before the next request"), view.state.least_trigger
+    if name not in BETWEEN and tokens <= least:
+        return Next(
+            "compaction", False, least - tokens,
+            f"{name} is passed, but the last try came to nothing: the next one is above {least:,} tokens",
+        )  # fmt: skip
     if not plan.possible:
         return Next("compaction", False, 0, f"{name} is passed, but {plan.reason}")
     rungs, idle = _rungs(view, now, forced=name not in BETWEEN)

@@ -12,13 +12,14 @@ from typing import Any, Literal, TypeAlias
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
 from pod.clearing import clears
-from pod.context.policy import Limits, Plan, make_plan, mandatory_of, utc
+from pod.context.policy import Plan, plan_of, standing_before, utc
 from pod.log.folder import PodFolder
-from pod.manifest import Manifest, trigger_tokens
+from pod.manifest import ACTING, Manifest, trigger_tokens
 from pod.session import load
 from pod.state import PodState
 from pod.stored import stored_manifest
 from worker.accuracy import Accuracy, Errors
+from worker.admission import next_inputs
 from worker.budget import Budget, budget_of
 from worker.estimate import estimate_item, estimate_spec, estimate_text
 from worker.history import pending_tokens
@@ -63,15 +64,11 @@ class Outlook:
         """What a compaction by hand would do now."""
         config = setup.compaction_config(self.manifest)
         available = self.budget.available
-        factor = self.state.history.calibration.whole(self.model.name)
-        mandatory = mandatory_of(
-            self.state, self.overhead, factor,
-            floor=config.retained_floor_tokens,
-        )  # fmt: skip
-        limits = Limits.of(available, config.triggers(available), mandatory)
-        return make_plan(
-            self.state, self.occupancy, limits, "hand",
-            retained=config.retained_tokens, summary_max=config.worker.summary_max_tokens,
+        return plan_of(
+            self.state, self.occupancy, available, config.triggers(available), "hand",
+            overhead=self.overhead, factor=self.state.history.calibration.whole(self.model.name),
+            retained=config.retained_tokens, floor=config.retained_floor_tokens,
+            summary_max=config.worker.summary_max_tokens,
         )  # fmt: skip
 
     def least(self, plan: Plan) -> int:
@@ -200,9 +197,12 @@ def outlook(folder: PodFolder) -> Outlook:
         model.capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens,
         learned=history.windows.get(model.name),
     )  # fmt: skip
-    occupancy = history.occupancy(model.name, raw, pending_tokens(history, list(history.queue.values())))
+    set_triggers = setup.trigger_list(manifest)(budget.available) if manifest.policy in ACTING else []
+    most = min([*set_triggers, budget.available]) / history.calibration.whole(model.name)
+    pending = pending_tokens(history, next_inputs(history, raw + standing_before(state), most))
+    occupancy = history.occupancy(model.name, raw, pending)
     if occupancy.provenance == "heuristic":
         more = reading_tokens(history.view, model.name, family) * history.calibration.whole(model.name)
         occupancy = occupancy.model_copy(update={"tokens": max(occupancy.tokens + int(more), 0)})
-    table = budget_table(history, overhead_of(system, specs, family), budget)
+    table = budget_table(history, overhead_of(system, specs, family), budget, pending)
     return Outlook(manifest, state, model, budget, occupancy, tuple(table), raw)

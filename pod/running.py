@@ -16,7 +16,7 @@ from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.notebook import small_window
 from pod.context.parts import Parts
-from pod.context.policy import FULLEST, GROWTH, Trigger
+from pod.context.policy import Trigger, standing_before
 from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
@@ -32,7 +32,7 @@ from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
 from pod.services import Services
 from pod.session import Session
-from pod.state import nothing_left
+from pod.state import GROWTH, nothing_left
 from pod.supervision import Orders, Supervision
 from worker.budget import Budget
 from worker.calling import Caller
@@ -124,6 +124,7 @@ class Running:
             cache_key=state.start.session,
             resting=self.resting,
             thresholds=self._thresholds,
+            standing=lambda: standing_before(session.state),
         )
         caller = Caller(
             ledger=session.ledger,
@@ -426,11 +427,13 @@ class Running:
             return None
         oversized = self._oversized()
         if oversized is not None:
-            return oversized.failure()
+            return self.compactor.with_the_cause(oversized.failure(), str(outcome.detail.get("message") or ""))
         self._window_small(trigger)
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:
             return ended
+        if self.worker.history is self.session.state.history:
+            return None  # the run goes on without a new segment
         self.assemble()
         if self.orders.after_segment:
             self.orders.after_segment = False
@@ -481,8 +484,9 @@ class Running:
 
     def _oversized(self) -> Oversized | None:
         parts, limits = self.compactor.parts, self.compactor.limits()
-        room = int(limits.lowest * FULLEST) if self.manifest.policy in ACTING else limits.available
-        return oversized(self.session.state.history, parts.sender, parts.factor(), room)
+        acts = self.manifest.policy in ACTING
+        room = limits.lowest if acts else limits.available
+        return oversized(self.session.state, parts.sender, parts.factor(), room, limits.available if acts else None)
 
     def _withdrawable(self, item: str) -> bool:
         history = self.session.state.history

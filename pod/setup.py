@@ -286,7 +286,8 @@ def chain(
                 request_threshold=between_requests(m),
                 overflow_recovery=m.overflow_recovery,
                 policy=m.policy,
-            )
+            ),
+            least=lambda: state.least_trigger,
         ),
         window=window_warning(m, warned=state.warned is not None),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),

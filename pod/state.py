@@ -25,6 +25,9 @@ from worker.records import Record
 RECENT_FILES = 20
 """Touched files that are remembered, newest last."""
 
+GROWTH = 1.1
+"""After a compaction that came to nothing, the next is tried only after this growth."""
+
 NEW_CONTEXT = "new_context"
 """The tool by which the agent asks for a new window."""
 
@@ -47,7 +50,8 @@ class PodState:
     means for the run is not yet on record. `ordered` is a compaction that was asked for through the inbox and has not come to an end,
     `window_asked` one that the agent asked for in a run that nobody stopped since. `checkpoint` is the one that the segment
     began with, `attempt` the last one that was made of it, `native` the last memory that a provider made of it. `warned` is
-    the item that warned this window of its end, `notes` the agent's notes as the last clear left them.
+    the item that warned this window of its end, `notes` the agent's notes as the last clear left them. `held_tokens` is the
+    occupancy that a compaction between requests could not bring below the trigger, so that the run went on.
     """
 
     start: e.SegmentStarted
@@ -79,6 +83,7 @@ class PodState:
     paused: e.YieldedEntry | None = None
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
+    held_tokens: int = 0
     first_input: str | None = None
     replies: int = 0
     inputs: int = 0
@@ -301,12 +306,15 @@ class PodState:
                 self._compacted(maker_of(record.item), record.spent)
             case e.CompactionFailed():
                 self.compaction, self.ordered, self.window_asked = None, None, False
-                if not record.mandatory:
+                if record.held:
+                    self.held_tokens = int(record.figures.get("tokens", 0))
+                elif not record.mandatory:
                     self.failed_at_tokens = int(record.figures.get("tokens", 0))
             case e.CompactionCompleted():
                 self.totals = self.totals.model_copy(update={"compactions": self.totals.compactions + 1})
                 self.history.count(compactions=1)
                 self.made_by, self.accepted = record.rung, record
+                self.held_tokens = record.after if record.held else 0
                 self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
                 self.compaction = None
@@ -324,6 +332,7 @@ class PodState:
             case e.ManifestChanged():
                 # Another manifest may have mended what failed: the breaker lets one attempt through.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
+                self.held_tokens = 0
             case e.Commanded():
                 self._known(record.id)
                 if record.command == "compact":
@@ -434,6 +443,12 @@ class PodState:
             self.tool_state.update(item.state)
 
     # -- looking ----------------------------------------------------------------------------------------------
+
+    @property
+    def least_trigger(self) -> int:
+        """Tokens up to which a trigger between requests rests, whatever is set: a tenth above what the last compaction could
+        not make smaller."""
+        return int(self.held_tokens * GROWTH)
 
     @property
     def queued(self) -> list[UserItem]:

@@ -17,7 +17,7 @@ from pod.log.lines import Line
 from pod.state import PodState
 from worker import records as w
 from worker.budget import LearnedWindow
-from worker.history import SHRUNK, History
+from worker.history import History
 from worker.items import ContextItem, Item, ToolResultItem, UserItem
 from worker.models.base import Family
 from worker.records import Record
@@ -89,8 +89,8 @@ class Filling:
     def follow(self, history: History) -> None:
         """Takes over what changed in the view since the last call."""
         for at in history.changes[self._changes :]:
-            if at == SHRUNK:
-                self._drop()
+            if at < 0:
+                self._drop(~at)
             elif at < len(self.tokens):
                 self._count(at, -1)
                 self.kinds[at], self.tokens[at] = _kind(history.view[at]), history.tokens[at]
@@ -124,13 +124,12 @@ class Filling:
         kind = self.kinds[at]
         self.sums[kind] = self.sums.get(kind, 0) + sign * self.tokens[at]
 
-    def _drop(self) -> None:
-        at = len(self.tokens) - 1
+    def _drop(self, at: int) -> None:
+        if at >= len(self.tokens):
+            return
         self._count(at, -1)
-        self.kinds.pop()
-        self.tokens.pop()
-        if self.users and self.users[-1] == at:
-            self.users.pop()
+        del self.kinds[at], self.tokens[at]
+        self.users = [user - (user > at) for user in self.users if user != at]
 
 
 def _kind(item: Item) -> str:

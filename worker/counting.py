@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import anyio
 import anyio.to_thread
 
+from worker.believing import shown
 from worker.errors import told
 from worker.estimate import item_tokens, spec_tokens
 from worker.models.base import Model, Request
@@ -31,20 +32,30 @@ async def count_tokens(model: Model, request: Request) -> Counted:
     Never raises; cancelled, it leaves nothing behind."""
     if model.capabilities.counting == "tokenizer":
         return await _by_tokenizer(request)
-    count: Callable[[Request], Awaitable[int]] | None = getattr(model, "count", None)
-    if count is None:
-        return Counted(None, "provider count", "it has no endpoint for that")
-    prepare: Callable[[], Awaitable[None]] | None = getattr(model, "prepare", None)
     try:
+        count: Callable[[Request], Awaitable[object]] | None = getattr(model, "count", None)
+        if count is None:
+            return Counted(None, "provider count", "it has no endpoint for that")
+        prepare: Callable[[], Awaitable[None]] | None = getattr(model, "prepare", None)
         if prepare is not None:
             await prepare()
         with anyio.move_on_after(LIMIT):
-            tokens = await count(request) or None
-            return Counted(tokens, "provider count", "" if tokens else "no number came")
+            return _number(await count(request))
     except Exception as e:
         # Whatever fails here, the request itself may still go through; the reason is put on record.
         return Counted(None, "provider count", f"{type(e).__name__}: {told(e)[:300]}")
     return Counted(None, "provider count", f"no answer within {LIMIT:g} s")
+
+
+def _number(found: object) -> Counted:
+    """What a provider's count gave, whatever that is: only a whole number above 0 is one."""
+    if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+        return Counted(int(found), "provider count")
+    if isinstance(found, int) and not isinstance(found, bool) and found < 0:
+        return Counted(None, "provider count", f"it said {shown(found)} tokens")
+    empty = found is None or found == 0
+    problem = "no number came" if empty else f"it gave no whole number ({type(found).__name__})"
+    return Counted(None, "provider count", problem)
 
 
 async def _by_tokenizer(request: Request) -> Counted:

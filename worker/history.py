@@ -30,9 +30,6 @@ from worker.items import (
 from worker.models.base import Family, Usage
 from worker.occupancy import OPAQUE_SHARE, Baseline, Occupancy
 
-SHRUNK = -1
-"""In `History.changes`: the view lost its last item."""
-
 ON_REPORTS: frozenset[str] = frozenset({"usage", "usage-adjusted"})
 """Provenances of numbers that stand on an earlier report; a report after any other is the first of a stretch."""
 
@@ -90,9 +87,11 @@ class History:
 
     `held` are context items that came while calls were open: they enter the view behind the results.
     `view` holds the items of the next request, `tokens` the estimate of each (without factor or calibration), `family`
-    the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow.
+    the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow
+    (below 0: the item at the place `~change` was taken out).
     `unanswered` is the place, counted from 1, of the first admitted input without a reply (0 for none), `newest_batch`
-    where the newest reply begins. `rebuilt` names the models of which it was warned that they read a memory in words.
+    where the newest reply begins. `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
+    those of which it was warned that a report can't be true.
     """
 
     family: Family = "unknown"
@@ -114,6 +113,7 @@ class History:
     newest_batch: int = 0
     unanswered: int = 0
     rebuilt: set[str] = field(default_factory=set[str])
+    doubted: set[str] = field(default_factory=set[str])
 
     def extend(self, items: Iterable[Item]) -> None:
         """Puts items at the end of the view (starting items of a segment, and what `apply` adds)."""
@@ -183,17 +183,26 @@ class History:
             self.unanswered = self.unanswered or first
 
     def _withdrawn(self, record: r.Withdrawn) -> None:
+        """Only what the model has not answered can be taken back: the last item, or one behind its last reply."""
         for i in reversed(record.ids):
             self.queue.pop(i, None)
             at = self.index.get(i)
-            if at is not None and at == len(self.view) - 1:
-                self.view.pop()
-                self.total -= self.tokens.pop()
-                del self.index[i]
-                self.edits += 1
-                self.changes.append(SHRUNK)
-        if self.unanswered > len(self.view):
-            self.unanswered = 0
+            if at is not None and (at == len(self.view) - 1 or 0 < self.unanswered <= at + 1):
+                self._take_out(at)
+        if self.unanswered:
+            places = range(self.unanswered, len(self.view) + 1)
+            self.unanswered = next((n for n in places if isinstance(self.view[n - 1], UserItem)), 0)
+
+    def _take_out(self, at: int) -> None:
+        del self.index[self.view[at].id]
+        del self.view[at]
+        self.total -= self.tokens.pop(at)
+        for place in range(at, len(self.view)):
+            self.index[self.view[place].id] = place
+        self.edits += 1
+        self.changes.append(~at)
+        if self.baseline is not None and at < self.baseline.newer:
+            self.baseline = None  # a count of the view with this item: what it has without is not known
 
     def _context_added(self, record: r.ContextAdded) -> None:
         if self.open:
@@ -284,6 +293,8 @@ class History:
             self.calibration = self.calibration.told(str(record.figures.get("model", "")))
         elif record.code == MEMORY_REBUILT:
             self.rebuilt.add(str(record.figures.get("to", "")))
+        elif record.code == USAGE_DOUBTED:
+            self.doubted.add(str(record.figures.get("model", "")))
 
     def _count_reply(self, usage: Usage, record: r.ReplyRecord) -> None:
         self.count(
@@ -404,6 +415,9 @@ def _cleared(record: r.ReplyRecord) -> int:
 
 MEMORY_REBUILT = "context.memory_rebuilt"
 """The code of the warning that a provider's memory is read in words, by a model that did not make it."""
+
+USAGE_DOUBTED = "usage_doubted"
+"""The code of the warning that a provider reported a usage that can't be true."""
 
 LOST = "lost-"
 """What the id of a result begins with that stands for one lost from a damaged log; the id of its call follows."""

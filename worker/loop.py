@@ -10,10 +10,12 @@ from typing import Protocol
 
 from worker import interceptor as ic
 from worker.accuracy import JUDGED, MISSES
+from worker.believing import described, plausible, recordable
 from worker.calibration import ESTIMATE_BARRED
 from worker.calling import Caller
 from worker.errors import ContextOverflow, ModelError, Refused
-from worker.history import History
+from worker.estimate import estimate_item
+from worker.history import USAGE_DOUBTED, History
 from worker.ids import uuid7
 from worker.items import (
     AssistantItem,
@@ -26,7 +28,7 @@ from worker.items import (
     UserItem,
 )
 from worker.ledger import Ledger
-from worker.models.base import Delta, Reply
+from worker.models.base import Delta, Reply, Usage
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord, Warned
 from worker.results import Failed, Finished, Outcome, Yielded
 from worker.sending import Answered, Sender
@@ -128,10 +130,10 @@ class Worker:
         return await self.unless_asked(self.ending(answered.reply, answered.model.name))
 
     async def admit(self) -> None:
-        """Queued input takes its place in the view."""
+        """Queued input takes its place in the view, as much of it as goes with this request."""
         await self.intake()
-        if self.history.queue:
-            self.ledger.put(Admitted(ids=tuple(self.history.queue)))
+        if going := self.sender.going():
+            self.ledger.put(Admitted(ids=tuple(item.id for item in going)))
 
     async def consult(self) -> tuple[ic.RequestContext, Outcome | None]:
         """Asks each interceptor, on the view as it then is.
@@ -193,10 +195,18 @@ class Worker:
         """Puts a complete reply on record, before any tool runs. Call ids are made unique in the session's view."""
         self._first = False
         reply, price = answered.reply, answered.model.capabilities.price
+        budget, estimate = self.sender.budget(answered.model), answered.occupancy.tokens
+        window = max(budget.window, answered.model.capabilities.window)
+        doubted = not plausible(reply.usage, estimate, window, budget.output)
+        paid = reply.usage
+        if doubted:
+            said = sum(estimate_item(item, answered.model.capabilities.family) for item in reply.items)
+            paid = Usage(input_tokens=estimate, output_tokens=said)
         self.ledger.put(
             ReplyRecord(
                 items=self._named(reply.items),
-                usage=reply.usage,
+                usage=Usage() if doubted else reply.usage,
+                doubted=recordable(reply.usage) if doubted else None,
                 stop=reply.stop,
                 native_stop=reply.native_stop,
                 model=answered.model.name,
@@ -204,14 +214,25 @@ class Worker:
                 estimate=answered.occupancy.tokens,
                 provenance=answered.occupancy.provenance,
                 buffer=answered.buffer,
-                cost_usd=None if price is None else round(price.cost(reply.usage), 8),
+                cost_usd=None if price is None else round(price.cost(paid), 8),
                 attempts=answered.attempts,
                 seconds=round(answered.seconds, 3),
                 transformations=reply.transformations,
             )
         )
-
+        if doubted:
+            self._say_doubted(answered.model.name, reply.usage, estimate, window)
         self._say_barred(answered.model.name)
+
+    def _say_doubted(self, model: str, usage: Usage, estimate: int, window: int) -> None:
+        """Puts on record, once in a segment for each model, that a report is not believed."""
+        if model in self.history.doubted:
+            return
+        message = (
+            f"{model} reported a usage that can't be true ({described(usage)}; the request was estimated at {estimate:,} of a "
+            f"window of {window:,}): it is kept on record and not counted, the estimate stands"
+        )
+        self.ledger.put(Warned(code=USAGE_DOUBTED, message=message, figures={"model": model, "estimate": estimate}))
 
     def _say_barred(self, model: str) -> None:
         """Puts on record, once, that a model's estimates were too low too often."""

@@ -86,12 +86,14 @@ class ReplyRecord(Record):
     """A complete reply of the model: its items and figures, in one entry, before any tool runs.
 
     `estimate` is the occupancy that was computed for this request before it was sent, `provenance` how, `buffer` the tokens
-    that the budget kept free for its errors.
+    that the budget kept free for its errors. `doubted` is a reported usage that can't be true: `usage` is then empty, and the
+    cost is reckoned from the estimate.
     """
 
     kind = "reply"
     items: tuple[ReplyItem, ...]
     usage: Usage = Usage()
+    doubted: Usage | None = None
     stop: StopReason = "end"
     native_stop: str = ""
     model: str = ""

@@ -9,12 +9,14 @@ from typing import Generic, Literal, TypeVar
 
 import anyio
 
+from worker.admission import next_inputs
+from worker.believing import doubt_of_count
 from worker.budget import DEFAULT_BUFFER, Budget, budget_of
-from worker.counting import count_tokens
+from worker.counting import Counted, count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
-from worker.estimate import estimate_item, estimate_spec, estimate_text
-from worker.history import MEMORY_REBUILT, SHRUNK, History, Parts, pending_tokens
-from worker.items import Item
+from worker.estimate import HEURISTIC_FACTOR, estimate_item, estimate_spec, estimate_text
+from worker.history import MEMORY_REBUILT, History, Parts, pending_tokens
+from worker.items import Item, UserItem
 from worker.ledger import Ledger
 from worker.memory import maker_of, memory_of, read_by_others, reading_tokens
 from worker.models.base import Compacted, CompactsNatively, Emit, Model, Reply, Request, ToolSpec
@@ -72,7 +74,7 @@ class Follower:
         """The view's messages as this model is sent them; only what is new or changed is encoded."""
         news = history.changes[self.changes :]
         self.changes = len(history.changes)
-        if SHRUNK in news:
+        if any(at < 0 for at in news):
             self.wire.reset(history.view)
         else:
             for at in news:
@@ -111,11 +113,16 @@ def _no_thresholds(budget: Budget) -> Sequence[int]:
     return ()
 
 
+def _nothing_stands() -> int:
+    return 0
+
+
 @dataclass(slots=True)
 class Sender:
     """Sends the view to the first model that holds it and answers.
 
-    `thresholds` are the tokens at which something is decided beside the ceiling: near one, `measure` counts.
+    `thresholds` are the tokens at which something is decided beside the ceiling: near one, `measure` counts. `standing` are
+    the raw tokens of what must stay in every request beside system prompt and schemas.
     """
 
     models: Sequence[Model]
@@ -130,6 +137,7 @@ class Sender:
     clock: Callable[[], float] = time.monotonic
     resting: dict[str, float] = field(default_factory=dict[str, float])
     thresholds: Callable[[Budget], Sequence[int]] = _no_thresholds
+    standing: Callable[[], int] = _nothing_stands
     _rests: float = 0.0
     _told: bool = False
     _followers: dict[str, Follower] = field(default_factory=dict[str, Follower])
@@ -164,17 +172,26 @@ class Sender:
         )
 
     def occupancy(self, model: Model | None = None) -> Occupancy:
-        """The occupancy of the next request, queued input included."""
+        """The occupancy of the next request, the queued input that goes with it included."""
         model = model or self.model
         history = self.history
         if self._foreign(model):
             return self._in_full(model)
-        pending = pending_tokens(history, list(history.queue.values())) if history.queue else 0
+        pending = pending_tokens(history, self.going()) if history.queue else 0
         occupancy = history.occupancy(model.name, self.overhead(model), pending)
         if more := self._read_more(model):
             tokens = occupancy.tokens + int(more * history.calibration.whole(model.name))
             return occupancy.model_copy(update={"tokens": max(tokens, 0)})
         return occupancy
+
+    def going(self) -> tuple[UserItem, ...]:
+        """The queued inputs that the next request takes along; see `next_inputs`."""
+        if not self.history.queue:
+            return ()
+        model = self.model
+        most = min([*self.thresholds(self.budget(model)), self.limit(model)])
+        factor = self.history.calibration.whole(model.name)
+        return next_inputs(self.history, self.overhead(model) + self.standing(), most / factor)
 
     def occupancy_of_head(self, model: Model, upto: int, *, in_full: bool = False) -> Occupancy:
         """The occupancy of a request with the first `upto` items of the view alone: at most that of the whole view.
@@ -204,7 +221,7 @@ class Sender:
         history, family = self.history, model.capabilities.family
         factor = history.calibration.whole(model.name)
         overhead = self.overhead(model)
-        pending = sum(estimate_item(item, family) for item in history.queue.values())
+        pending = sum(estimate_item(item, family) for item in self.going())
         total = self.parts(model).raw + pending
         return Occupancy(
             tokens=int(total * factor), provenance="heuristic", overhead=int(overhead * factor), pending=pending,
@@ -248,6 +265,10 @@ class Sender:
             return
         parts, started = self.parts(model), self.clock()
         counted = await count_tokens(model, self._request(model))
+        if counted.tokens is not None and counted.provenance == "provider count":
+            plain = parts.known + int(parts.raw * HEURISTIC_FACTOR)
+            doubt = doubt_of_count(counted.tokens, occupancy.tokens, plain)
+            counted = Counted(None, counted.provenance, doubt) if doubt else counted
         if counted.tokens is None:
             self._rests = self.clock() + REST
             self._cannot_count(model, counted.problem)

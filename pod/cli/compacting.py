@@ -51,7 +51,7 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         "overhead": plan.before.overhead,
         "available": plan.limits.available,
         "lowest_trigger": plan.limits.lowest,
-        "target": plan.limits.target,
+        "target": plan.limits.most,
         "summarised_items": plan.summarised_items,
         "summarised_tokens": plan.summarised_tokens,
         "retained_items": plan.retained_items,
@@ -75,7 +75,7 @@ def _dry(folder: PodFolder, *, as_json: bool) -> int:
         (
             "expected after",
             f"{view.least(plan):,} to {plan.expected:,} tokens, by the length of the summary; must lie under "
-            f"{plan.limits.target:,} and a tenth below now",
+            f"{plan.limits.most:,} and a tenth below now",
         ),
         ("accepted", _ACCEPTED[accepted]),
     ]

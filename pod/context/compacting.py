@@ -20,8 +20,7 @@ from pod.context.policy import (
     Trigger,
     best_effort,
     least_after,
-    make_plan,
-    mandatory_of,
+    plan_of,
 )
 from pod.context.rungs import rungs_of
 from pod.context.segmenting import NextSegment
@@ -32,6 +31,15 @@ from worker.ids import uuid7
 from worker.items import source_hash
 from worker.records import Warned
 from worker.results import Failed, LimitReached, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """A rung without a new segment, and why. `too_large`: it made one, which could not be accepted."""
+
+    rung: str
+    reason: str
+    too_large: bool = False
 
 
 @dataclass
@@ -53,20 +61,13 @@ class Compactor:
 
     def plan(self, trigger: Trigger, *, ahead: bool = False) -> Plan:
         """What a compaction would do now, or (`ahead`) once the calls that are open have ended."""
-        config, state, sender = self.parts.config, self.parts.session.state, self.parts.sender
-        mandatory = mandatory_of(
-            state, sender.overhead(sender.model), self.parts.factor(), floor=config.retained_floor_tokens
-        )
+        config, sender = self.parts.config, self.parts.sender
         available = sender.budget(sender.model).available
-        return make_plan(
-            state,
-            sender.occupancy(),
-            Limits.of(available, config.triggers(available), mandatory),
-            trigger,
-            retained=config.retained_tokens,
-            summary_max=config.worker.summary_max_tokens,
-            ahead=ahead,
-        )
+        return plan_of(
+            self.parts.session.state, sender.occupancy(), available, config.triggers(available), trigger,
+            overhead=sender.overhead(sender.model), factor=self.parts.factor(), retained=config.retained_tokens,
+            floor=config.retained_floor_tokens, summary_max=config.worker.summary_max_tokens, ahead=ahead,
+        )  # fmt: skip
 
     def refused(self, trigger: Trigger) -> str:
         """Why no new segment would begin if one was asked for now, and began once the open calls have ended; nothing where
@@ -93,7 +94,7 @@ class Compactor:
         return failed.message if isinstance(failed, Failed | LimitReached) else ""
 
     async def mandatory(self, trigger: Trigger, detail: Mapping[str, Any]) -> Outcome | None:
-        """Down the whole ladder; None once a new segment began, else the end of the run.
+        """Down the whole ladder; None once a new segment began, or where the run can go on without one, else its end.
 
         A segment that passed its trigger without work being done in it goes on with the rung after the one that made it.
         """
@@ -102,9 +103,9 @@ class Compactor:
         if not state.progressed and state.made_by in rungs:
             rungs = rungs[rungs.index(state.made_by) + 1 :]
         ended = await self._execute(self.plan(trigger), rungs, None, mandatory=True)
-        return self._with_the_cause(ended, str(detail.get("message") or ""))
+        return self.with_the_cause(ended, str(detail.get("message") or ""))
 
-    def _with_the_cause(self, ended: Outcome | None, refusal: str) -> Outcome | None:
+    def with_the_cause(self, ended: Outcome | None, refusal: str) -> Outcome | None:
         """The end of the run with what the provider said: of this request, or when it taught the window."""
         if not isinstance(ended, Failed | LimitReached):
             return ended
@@ -159,73 +160,84 @@ class Compactor:
         *,
         mandatory: bool,
     ) -> Outcome | None:
-        reasons: list[str] = []
+        found: list[Fallen] = []
         for name in names:
-            reason = await self._climb(self.rungs[name], plan, label, focus, segment)
-            if not reason:
+            fallen = await self._climb(self.rungs[name], plan, label, focus, segment)
+            if fallen is None:
                 return None
-            reasons.append(f"{name}: {reason}")
-        return await self._failed(plan, label, reasons, mandatory=mandatory)
+            found.append(fallen)
+        return await self._failed(plan, label, found, mandatory=mandatory)
 
-    async def _climb(self, rung: Rung, plan: Plan, label: str, focus: str | None, segment: NextSegment) -> str:
+    async def _climb(
+        self, rung: Rung, plan: Plan, label: str, focus: str | None, segment: NextSegment
+    ) -> Fallen | None:
         """Tries one rung, commits its segment where that is accepted, else says why not."""
         session, name = self.parts.session, rung.name
         passed_over = rung.passed_over(plan)
         if passed_over:
             session.put(e.CompactionRung(compaction=label, rung=name, state="skipped", reason=passed_over))
-            return passed_over
+            return Fallen(name, passed_over)
         session.put(e.CompactionRung(compaction=label, rung=name, state="tried"))
         await session.sync()
         try:
             memory = await rung.attempt(plan, label, focus)
         except RungFailed as failure:
-            return await self._failed_rung(label, name, str(failure), failure.figures)
+            await self._failed_rung(label, name, str(failure), failure.figures)
+            return Fallen(name, str(failure))
         opening = await to_thread.run_sync(segment.opening, plan, memory)
-        after = segment.after(opening)
+        after = segment.after(plan, opening)
         if not plan.accepts(after):
             reason = (
-                f"the new segment would have {after:,} tokens; it must lie under {plan.limits.target:,} "
+                f"the new segment would have {after:,} tokens; it must lie under {plan.limits.most:,} "
                 f"and a tenth below {plan.before.tokens:,}"
             )
-            return await self._failed_rung(label, name, reason, {"after": after, **memory.figures})
+            await self._failed_rung(label, name, reason, {"after": after, **memory.figures})
+            return Fallen(name, reason, too_large=True)
         if memory.figures:
             figures = dict(memory.figures)
             session.put(e.CompactionRung(compaction=label, rung=name, state="done", figures=figures))
         await segment.commit(opening, memory, plan, label, name, after)
-        return ""
+        return None
 
-    async def _failed_rung(self, label: str, name: str, reason: str, figures: Mapping[str, Any]) -> str:
+    async def _failed_rung(self, label: str, name: str, reason: str, figures: Mapping[str, Any]) -> None:
         session = self.parts.session
         session.put(
             e.CompactionRung(compaction=label, rung=name, state="failed", reason=reason[:1000], figures=dict(figures))
         )
         await session.sync()
-        return reason
 
-    async def _failed(self, plan: Plan, label: str, reasons: Sequence[str], *, mandatory: bool) -> Outcome:
+    async def _failed(self, plan: Plan, label: str, found: Sequence[Fallen], *, mandatory: bool) -> Outcome | None:
+        """The end of the run, or of the attempt; None where the run goes on without a new segment."""
         session, figures = self.parts.session, _figures(plan)
-        reason = "; ".join(reasons) or plan.reason or "no rung of the ladder is left"
-        self.parts.session.put(
-            e.CompactionFailed(compaction=label, reason=reason[:2000], mandatory=mandatory, figures=figures)
+        reason = (
+            "; ".join(f"{fallen.rung}: {fallen.reason}" for fallen in found)
+            or plan.reason
+            or "no rung of the ladder is left"
         )
+        # A segment that is above its trigger at once, without work done in it, would be so again and again.
+        too_large = not plan.possible or any(fallen.too_large for fallen in found)
+        held = mandatory and too_large and session.state.progressed and plan.bearable
+        told = held and session.state.held_tokens > 0
+        session.put(
+            e.CompactionFailed(compaction=label, reason=reason[:2000], mandatory=mandatory, held=held, figures=figures)
+        )
+        if not told and (held or not mandatory):
+            message = f"{_failure(session.state)}: {reason[:1000]}"
+            if held:
+                message += f". It is tried again after a tenth more growth; the ceiling is {plan.limits.available:,}"
+            session.put(Warned(code="compaction.failed", message=message, figures=figures))
+        await session.sync()
+        if held:
+            return None
         if not mandatory:
-            self.parts.session.put(
-                Warned(
-                    code="compaction.failed",
-                    message=f"{_failure(session.state)}: {reason[:1000]}",
-                    figures=figures,
-                )
-            )
-            await self.parts.session.sync()
             return Failed("compaction_failed", reason)
-        await self.parts.session.sync()
         if not self.parts.config.history_access and "rollover" in self.parts.config.ladder:
             message = f"the context is full and session_history is denied, so no new window can be opened: {reason}"
             return LimitReached("context", message, figures)
         return Failed(
             "compact_thrash",
             f"the context can't be made small enough: fixed overhead (system prompt and tool schemas) {plan.before.overhead:,} tokens, "
-            f"what must stand in any segment {plan.limits.mandatory:,} (the user's words included), "
+            f"what must stand in any segment {plan.limits.standing.mandatory:,} (the user's words included), "
             f"lowest trigger {plan.limits.lowest:,}, available {plan.limits.available:,}, occupancy {plan.before.tokens:,}. {reason.rstrip(' .')}. "
             "Raise the trigger or the window, or enable fewer tools.",
             details=figures,
@@ -243,7 +255,7 @@ def _figures(plan: Plan) -> dict[str, Any]:
         "overhead": plan.before.overhead,
         "available": plan.limits.available,
         "lowest_trigger": plan.limits.lowest,
-        "target": plan.limits.target,
+        "target": plan.limits.most,
         "cut": plan.cut.at,
         "retained": plan.retained_tokens,
         "mandatory_items": plan.retained_items,

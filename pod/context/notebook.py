@@ -140,6 +140,6 @@ def small_window(plan: Plan, key: str, end: int) -> str:
     """What the user is told where a window ends after one reply. `key` is what ended it, at `end` tokens."""
     return (
         f"a window ended after one reply: {plan.before.tokens:,} tokens are above {key} ({end:,}), and "
-        f"what stands in any window takes {plan.limits.mandatory:,} of them (system prompt and tool schemas {plan.before.overhead:,}). "
+        f"what stands in any window takes {plan.limits.standing.mandatory:,} of them (system prompt and tool schemas {plan.before.overhead:,}). "
         f"The limit is too small for this task: raise {key} or the model's window, or enable fewer tools."
     )

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from compact_worker import Mark, Reference
 from pod.carry import BreakerState
 from pod.context.cut import Cut, find_cut
 from pod.context.facts import Checkpoint
 from pod.state import PodState
+from worker.admission import waiting
 from worker.items import ContextItem, OpaqueItem
 from worker.memory import read_by_others
 from worker.occupancy import Occupancy
 
 Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
 """What asked for a new segment; `agent`: the agent itself, by the tool `new_context`."""
-
-GROWTH = 1.1
-"""After a failed attempt between runs, the next comes only after this growth."""
 
 FULLEST = 0.9
 """Share of the lowest trigger that a new segment never reaches, however much must stand in it."""
@@ -35,27 +33,57 @@ LEAD_IN_TOKENS = 150
 """Tokens of a lead-in, about."""
 
 
+class Standing(NamedTuple):
+    """Tokens that stand in any segment, whatever is left out: `overhead` with all `words` that must stay whole (`least`),
+    with the largest of them alone (`alone`), and with the least tail (`mandatory`).
+    """
+
+    alone: int = 0
+    least: int = 0
+    mandatory: int = 0
+
+    @classmethod
+    def of(cls, overhead: int, words: Sequence[int], floor: int, factor: float) -> Standing:
+        """Of raw tokens."""
+        every = overhead + sum(words)
+        sums = overhead + max(words, default=0), every, every + floor
+        return cls(*(int(tokens * factor) for tokens in sums))
+
+
+NOTHING = Standing()
+"""Where it does not matter what stands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The tokens that decide: `lowest` trigger (or what is available), and what a result must lie under to be accepted."""
+    """The tokens that decide: `lowest` trigger (or what is available), `target` that a result is fitted to, and `most`
+    that it must lie under to be accepted.
+    """
 
     available: int
     lowest: int
     target: int
-    mandatory: int = 0
+    most: int
+    standing: Standing = NOTHING
 
     @classmethod
-    def of(cls, available: int, triggers: list[int], mandatory: int = 0) -> Limits:
+    def of(
+        cls, available: int, triggers: list[int], standing: Standing = NOTHING, before: int = 0, again: bool = False
+    ) -> Limits:
         """`target` is half the lowest trigger; without a trigger, half of what is available.
 
-        Where what must stand in any segment (`mandatory`: overhead, the user's words that stay whole, the least tail) is
-        above that, it is half of the room between it and the trigger: one large message must not end a session that has room.
+        Where what must stand in any segment is above that, it is half of the room between it and the trigger: one large
+        message must not end a session that has room. `most` is the same; but after an attempt that came to nothing
+        (`again`), half of what there is (`before`) is enough, and above the ceiling all that gives room below it.
         """
         lowest = min([*triggers, available])
         target = lowest // 2
-        if mandatory > target:
-            target = max(target, min((mandatory + lowest) // 2, int(lowest * FULLEST)))
-        return cls(available, lowest, target, mandatory)
+        if standing.mandatory > target:
+            target = max(target, min((standing.mandatory + lowest) // 2, int(lowest * FULLEST)))
+        most = max(target, before // 2) if again else target
+        if before > available:
+            most = max(most, int(available * FULLEST))
+        return cls(available, lowest, target, most, standing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +103,16 @@ class Plan:
     expected: int
 
     def accepts(self, after: int) -> bool:
-        """Whether a new segment of this occupancy counts as a success: under the target and a tenth below before."""
-        return after < self.limits.target and after <= int(self.before.tokens * 0.9)
+        """Whether a new segment of this occupancy counts as a success: under what it may have at most, and a tenth below
+        before."""
+        return after < self.limits.most and after <= int(self.before.tokens * 0.9)
+
+    @property
+    def bearable(self) -> bool:
+        """Whether the run can go on without it: the request fits the ceiling, and neither the overhead nor a message beside
+        it is by itself above the trigger."""
+        waits = self.trigger not in {"overflow", "ceiling"}
+        return waits and self.before.fits(self.limits.available) and self.limits.standing.alone <= self.limits.lowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +187,33 @@ class Rung(Protocol):
         ...
 
 
-def mandatory_of(state: PodState, overhead: int, factor: float, *, floor: int) -> int:
-    """Tokens that stand in any new segment: `overhead` (raw), the user's words that stay whole, the least tail."""
+def standing_words(state: PodState) -> list[int]:
+    """Raw tokens of each of the user's words that stay whole in any new segment: the session's first input, the current
+    run's, and what waits for a reply."""
     history = state.history
-    whole = {state.first_input, *state.run_inputs}
-    words = sum(history.tokens[history.index[i]] for i in whole if i is not None and i in history.index)
-    return int((overhead + words + floor) * factor)
+    return [history.tokens[at] for at in sorted({*whole_places(state), *waiting(history)})]
+
+
+def standing_before(state: PodState) -> int:
+    """Raw tokens of the user's words that stay whole whatever goes next: those of a run that is over do not."""
+    return sum(state.history.tokens[at] for at in whole_places(state))
+
+
+def whole_places(state: PodState) -> set[int]:
+    """The places in the view of the user's words that stay whole: the session's first input, and the current run's."""
+    labels = {state.first_input, *(() if state.fresh_run else state.run_inputs)}
+    return {state.history.index[label] for label in labels if label is not None and label in state.history.index}
+
+
+def plan_of(
+    state: PodState, before: Occupancy, available: int, triggers: list[int], trigger: Trigger, *,
+    overhead: int, factor: float, retained: int, floor: int, summary_max: int, ahead: bool = False,
+) -> Plan:  # fmt: skip
+    """The plan for a state whose next request would have `before` tokens, `overhead` (raw) of them fixed."""
+    words = [*standing_words(state), *([before.pending] if before.pending else [])]
+    standing = Standing.of(overhead, words, floor, factor)
+    limits = Limits.of(available, triggers, standing, before.upper, again=state.held_tokens > 0)
+    return make_plan(state, before, limits, trigger, retained=retained, summary_max=summary_max, ahead=ahead)
 
 
 def least_after(state: PodState, plan: Plan, factor: float) -> int:
@@ -199,12 +256,17 @@ def make_plan(
     )
     old = [item for item in map(read_by_others, history.view[: cut.at]) if not isinstance(item, ContextItem)]
     summarised = sum(history.tokens[: cut.at])
-    expected = before.overhead + cut.tokens + summary_max + pinned
+    expected = before.overhead + cut.tokens + before.pending + summary_max + pinned
     reason = ""
     if history.unresolved and not ahead:
         reason = "a call is open: compaction waits for a settled point"
     elif not old:
         reason = "there is nothing to compact: all that could be summarised is already a summary or must stay"
+    elif limits.standing.least >= limits.most:
+        reason = (
+            f"what must stand in any segment has {limits.standing.least:,} tokens (system prompt, tools and the user's words "
+            f"that stay whole), and a new one must lie under {limits.most:,}"
+        )
     return Plan(
         possible=not reason,
         reason=reason,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pod.context.policy import whole_places
 from pod.log import entries as e
 from pod.session import Session
-from worker.history import History
+from pod.state import PodState
+from worker.admission import waiting
 from worker.items import ContextItem, OrderItem, UserItem
 from worker.records import Withdrawn
 from worker.results import Failed
@@ -18,8 +20,8 @@ TOO_LARGE = frozenset({"over_budget", "compact_thrash", "overflow"})
 
 @dataclass(frozen=True, slots=True)
 class Oversized:
-    """The items at the end of a view that are too large: `ids` of all of them, `inputs` of the user's. `alone` is the
-    occupancy of a request with nothing else, `room` the most that one may have.
+    """Inputs without a reply that are too large by themselves (`inputs`), and all items that go with them (`ids`). `alone` is
+    the occupancy of a request with the largest and what every request holds, `room` the most that one may have.
     """
 
     ids: tuple[str, ...]
@@ -43,21 +45,29 @@ class Oversized:
         session.put(Withdrawn(ids=self.ids))
 
 
-def oversized(history: History, sender: Sender, factor: float, room: int) -> Oversized | None:
-    """The inputs without a reply, where they fill by themselves what a request may have; else None.
-
-    Not so where the fixed overhead alone is above it (that is no input's fault), nor where the window is one that refusals
-    taught (it may be put right).
+def oversized(
+    state: PodState, sender: Sender, factor: float, room: int, segment: int | None = None
+) -> Oversized | None:
+    """The inputs without a reply that are too large by themselves: with the fixed overhead above `room`, or with the user's
+    words that stay whole above `segment`, where new segments are made. None where there is none, or it is no input's fault.
     """
-    at = history.unanswered - 1
-    tail = history.view[at:] if at >= 0 else []
-    if not tail or not all(isinstance(item, UserItem | ContextItem | OrderItem) for item in tail):
-        return None
-    if sender.budget(sender.model).window_source == "learned":
+    history = state.history
+    places = waiting(history)
+    tail = history.view[history.unanswered - 1 :] if places else []
+    if not all(isinstance(item, UserItem | ContextItem | OrderItem) for item in tail):
         return None
     overhead = sender.overhead(sender.model)
-    alone = int((overhead + sum(history.tokens[at:])) * factor)
-    if not overhead * factor < room < alone:
+    stands = overhead + sum(history.tokens[at] for at in whole_places(state) - set(places))
+    bounds = [(overhead, room)] if segment is None else [(overhead, room), (stands, segment)]
+    found: dict[str, tuple[int, int]] = {}
+    for at in places:
+        tokens = history.tokens[at]
+        for fixed, most in bounds:
+            if fixed * factor < most < int((fixed + tokens) * factor):
+                found.setdefault(history.view[at].id, (int((fixed + tokens) * factor), most))
+    if not found:
         return None
-    inputs = tuple(item.id for item in tail if isinstance(item, UserItem))
-    return Oversized(tuple(item.id for item in tail), inputs, alone, room)
+    # What the runtime said beside them goes too, unless another input stays.
+    ids = tuple(item.id for item in tail) if len(found) == len(places) else tuple(found)
+    alone, most = max(found.values())
+    return Oversized(ids, tuple(found), alone, most)

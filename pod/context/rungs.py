@@ -225,7 +225,7 @@ class CheckpointRung:
 
         parts, state = self.parts, self.parts.session.state
         view, sender, worker = tuple(state.history.view), parts.sender, parts.config.worker
-        room = int((plan.limits.target - 1 - plan.limits.mandatory) / parts.factor())
+        room = int((plan.limits.target - 1 - plan.limits.standing.mandatory) / parts.factor())
         redact = next((i for i in parts.interceptors if isinstance(i, Redact)), None)
         rules = Rules(
             limit=min(worker.summary_max_tokens, max(room, LEAST_TOKENS)),

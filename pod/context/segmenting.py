@@ -138,7 +138,7 @@ class NextSegment:
 
     def _raw_limit(self, plan: Plan) -> int:
         """Raw tokens that the items may have, so that with overhead and factor they lie under the target."""
-        room = int((plan.limits.target - 1) / self.parts.factor()) - self.overhead
+        room = int((plan.limits.target - 1) / self.parts.factor()) - self.overhead - plan.before.pending
         return max(min(self.parts.config.result_context_max_tokens, room), 0)
 
     def _spilled(self, opening: op.Opening, limit: int) -> op.Opening:
@@ -165,11 +165,10 @@ class NextSegment:
             opening = replace(opening, tail=tuple(tail), notes=tuple(notes))
         return opening
 
-    def after(self, opening: op.Opening) -> int:
-        """The occupancy of the new segment's first request, queued input included."""
-        session, family = self.parts.session, self.parts.session.family
-        pending = sum(estimate_item(item, family) for item in session.state.queued)
-        return int((self.overhead + opening.tokens(family) + pending) * self.parts.factor())
+    def after(self, plan: Plan, opening: op.Opening) -> int:
+        """The occupancy of the new segment's first request, the queued input that goes with it included."""
+        raw = self.overhead + opening.tokens(self.parts.session.family) + plan.before.pending
+        return int(raw * self.parts.factor())
 
     async def commit(self, opening: op.Opening, memory: Memory, plan: Plan, label: str, rung: str, after: int) -> None:
         """Makes the segment the session's active one, durably, with the entry that says which rung made it.
@@ -209,7 +208,7 @@ class NextSegment:
             )  # fmt: skip
             completed = e.CompactionCompleted(
                 compaction=label, trigger=plan.trigger, rung=rung, before=plan.before.tokens, after=after,
-                limit=plan.limits.target, notes=opening.notes, figures=dict(memory.figures),
+                limit=plan.limits.most, held=after > plan.limits.lowest, notes=opening.notes, figures=dict(memory.figures),
                 reported=state.savings.before, overhead=plan.before.overhead,
                 cold=self.parts.wall() - state.last_reply_at > self.parts.sender.model.capabilities.cache_ttl,
             )  # fmt: skip

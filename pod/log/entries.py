@@ -155,12 +155,13 @@ class NativeMade(Record):
 
 
 class CompactionFailed(Record):
-    """A compaction came to nothing; the segment stays active."""
+    """A compaction came to nothing; the segment stays active. `held`: the run goes on in it all the same."""
 
     kind = "compaction_failed"
     compaction: str
     reason: str
     mandatory: bool
+    held: bool = False
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
@@ -174,7 +175,8 @@ class Reported(BaseModel):
 
 
 class CompactionCompleted(Record):
-    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted.
+    """First thing in a new segment: how it came about. Tokens are occupancies, before and as accepted. `held`: what must stand
+    is above the trigger, which acts only after more growth.
 
     `reported` is the old segment's last report, `overhead` the tokens of system prompt and schemas, which both segments
     begin with, `cold` says that the provider's cache had run out by then.
@@ -187,6 +189,7 @@ class CompactionCompleted(Record):
     before: int
     after: int
     limit: int
+    held: bool = False
     notes: tuple[str, ...] = ()
     figures: dict[str, Any] = Field(default_factory=dict[str, Any])
     reported: Reported | None = None

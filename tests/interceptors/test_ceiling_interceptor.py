@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from interceptors.ceiling import Ceiling, Overhead, budget_table, overhead_of
+from worker.history import pending_tokens
 from worker.interceptor import Continue, Note, Stop, Yield
 from worker.items import ContextItem, OrderItem, UserItem
 from worker.models.base import ToolSpec
@@ -65,7 +66,9 @@ async def test_the_table_counts_each_item_once(rig: Any) -> None:
     r.ledger.put(ContextAdded(items=(ContextItem(kind="notice", text="note " * 100), OrderItem(text="hurry", tag="x"))))
     r.user("second question")
     r.ledger.put(Input(item=UserItem(text="queued words")))
-    table = dict(budget_table(r.history, Overhead(10, 20), r.budget))
+    table = dict(
+        budget_table(r.history, Overhead(10, 20), r.budget, pending_tokens(r.history, list(r.history.queue.values())))
+    )
     assert list(table) == CATEGORIES
     queued = sum(table.values()) - 30 - table["reserve"] - r.history.total
     assert 0 < queued < 30

@@ -12,6 +12,7 @@ from pod.log import entries as e
 from pod.timeline import CATEGORIES, Filling, scaled
 from tests.page.page_story import Story, ask, begin, read, reply
 from worker import records as w
+from worker.admission import waiting
 from worker.budget import Budget
 from worker.history import History
 from worker.items import AssistantItem, ContextItem, ToolResultItem, UserItem, make_call
@@ -28,26 +29,15 @@ def test_categories_kept_up_are_those_of_the_budget_whatever_happens(story: list
             history.apply(record)
             filling.follow(history)
             table = {line.category: line.tokens for line in budget_table(history, overhead, BUDGET)}
-            queued = table["current request"] - _queued(history)
-            assert filling.categories(overhead, history.unanswered) == {
-                name: queued if name == "current request" else table[name] for name in CATEGORIES
-            }
-
-
-def _queued(history: History) -> int:
-    return sum(line.tokens for line in budget_table(_only_queue(history), Overhead(), BUDGET)[2:3])
-
-
-def _only_queue(history: History) -> History:
-    other = History(family=history.family)
-    other.queue.update(history.queue)
-    return other
+            assert filling.categories(overhead, history.unanswered) == {name: table[name] for name in CATEGORIES}
 
 
 def _records(history: History, what: str, text: str) -> list[Record]:
     match what:
         case "ask":
             return list(ask(text))
+        case "withdraw" if places := waiting(history):
+            return [w.Withdrawn(ids=(history.view[places[0]].id,))]
         case "withdraw" if isinstance(last := history.last(), UserItem):
             return [w.Withdrawn(ids=(last.id,))]
         case "context":

@@ -92,13 +92,15 @@ async def test_b055_a_stated_limit_is_learned_and_used_for_the_triggers_afterwar
 async def test_a_window_declared_anew_drops_what_was_learned_with_an_event_and_survives_a_reopen(rig: Rig) -> None:
     """The failure before says what taught the window, and the way out that then works."""
     refusing = Agent(
-        lambda r, n: fail(ContextOverflow("too long: 9,000 at most", limit=9_000)) if n == 1 else say("ok")
+        lambda r, n: fail(ContextOverflow("too long: 9,000 at most", limit=9_000)) if n == 3 else say("ok")
     )
     warning = manifest(context={"policy": "warn", "overflow_recovery": False})
     async with rig.open(refusing, warning) as pod:
-        assert (await pod.run("word " * 12_000)).error_kind == "overflow"
+        for _ in range(2):
+            (await pod.run("word " * 3_000)).raise_for_status()
+        assert (await pod.run("word " * 3_000)).error_kind == "overflow"
         result = await pod.resume()
-    assert result.error_kind == "over_budget" and len(refusing.requests) == 1
+    assert result.error_kind == "over_budget" and len(refusing.requests) == 3
     assert 'learned when the provider said "too long: 9,000 at most"' in str(result.error)
     assert "another [model] context_window" in str(result.error)
     for window in (100_000, 100_000):
