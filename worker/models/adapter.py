@@ -269,7 +269,7 @@ class HttpModel:
         `wait` is how many seconds without content are borne, where that is more than the settings allow.
         """
         sink = self.assembler(request, emit)
-        self._carries = any(self._encoder.own_memory(item) for item in request.items)
+        self._carries = self._encoder.carries_memory(request.items)
         try:
             answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
         except StreamBroken:

@@ -167,7 +167,7 @@ class MessagesModel(CompactingModel):
         if way is None and self._clearing() is not None:
             betas.append(CLEARING_BETA)
         # A block does not say by which way it was made: each that this server may know is named.
-        carries = bool(request.items) and self._encoder.own_memory(request.items[0])
+        carries = self._encoder.carries_memory(request.items)
         betas += [b for each, b in COMPACT_BETAS.items() if each == way or (carries and each not in self.refused)]
         given = next((name for name in headers if name.lower() == "anthropic-beta"), None)
         if given is not None:

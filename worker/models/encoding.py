@@ -231,6 +231,10 @@ class SideEncoder:
         """Whether an item is a memory that goes as its provider made it."""
         return isinstance(item, OpaqueItem) and item.is_memory and self.side(item) == "model"
 
+    def carries_memory(self, items: Sequence[Item]) -> bool:
+        """Whether a history begins with a memory that goes as its provider made it; none stands anywhere else."""
+        return bool(items) and self.own_memory(items[0])
+
     def joins(self, open_items: Sequence[Item], item: Item) -> bool:
         """Whether `item` belongs to the message of `open_items`."""
         side = self.side(item)
