@@ -142,7 +142,9 @@ class Caller:
         for ready in group:
             self.ledger.put(ToolStarted(call_id=ready.call.call_id))
         if len(group) == 1:
-            syncing = self.ledger.syncing() if group[0].tool.threaded else None
+            tool = group[0].tool
+            # A timeout is the tool's own: the disk does not use it up.
+            syncing = self.ledger.syncing() if tool.threaded and tool.timeout is None else None
             if syncing is None:
                 await self.ledger.sync()
             return await self._run_one(group[0], syncing)

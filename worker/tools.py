@@ -58,8 +58,7 @@ class Tool:
     `effect` decides what permission it needs and whether it may run beside others; `idempotent` lets a resume run an open call
     again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes. `preview` gives what the
     file that `resource` names will hold, from the checked arguments and what it holds now (empty where there is none); it
-    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write. `threaded` says that `call`
-    runs its function in a thread, after the context's `before`.
+    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write.
     """
 
     name: str
@@ -74,7 +73,11 @@ class Tool:
     resource: str | None = None
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     preview: Preview | None = None
-    threaded: bool = False
+
+    @property
+    def threaded(self) -> bool:
+        """Whether `call` runs a plain function in a thread, after the context's `before`."""
+        return isinstance(self.call, InThread)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -185,23 +188,35 @@ def _build(
         )
         fields[parameter.name] = (hints[parameter.name], Field(default, **described))
     model: type[BaseModel] = create_model(label, __config__=ConfigDict(extra="forbid"), **fields)
-    is_async = inspect.iscoroutinefunction(function)
 
     def validate(arguments: dict[str, Any]) -> dict[str, Any]:
         value = model.model_validate(arguments)
         return {key: getattr(value, key) for key in fields}
 
-    def call(values: dict[str, Any], context: ToolContext) -> Any:
+    def given(values: dict[str, Any], context: ToolContext) -> dict[str, Any]:
         for key, kind in injected.items():
             values[key] = context if kind == "context" else context.deps
-        if is_async:
-            return function(**values)
-        return anyio.to_thread.run_sync(partial(_called, function, values, context.before), abandon_on_cancel=True)
+        return values
 
+    def call(values: dict[str, Any], context: ToolContext) -> Any:
+        return function(**given(values, context))
+
+    threaded = not inspect.iscoroutinefunction(function)
     text = description or "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
-    return Tool(
-        name=label, description=text, parameters=_schema(model), call=call, validate=validate, threaded=not is_async, **policy
-    )  # fmt: skip
+    runs = InThread(function, given) if threaded else call
+    return Tool(name=label, description=text, parameters=_schema(model), call=runs, validate=validate, **policy)
+
+
+@dataclass(frozen=True)
+class InThread:
+    """Calls a plain function in a thread, after the context's `before`. `given` puts in what is not an argument."""
+
+    function: Callable[..., Any]
+    given: Callable[[dict[str, Any], ToolContext], dict[str, Any]]
+
+    def __call__(self, values: dict[str, Any], context: ToolContext) -> Any:
+        job = partial(_called, self.function, self.given(values, context), context.before)
+        return anyio.to_thread.run_sync(job, abandon_on_cancel=True)
 
 
 def _called(function: Callable[..., Any], values: dict[str, Any], before: Callable[[], None] | None) -> Any:

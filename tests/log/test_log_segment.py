@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -249,6 +251,33 @@ async def test_b063_a_tool_in_a_thread_begins_when_its_start_is_durable(tmp_path
     assert await Caller(session.ledger, {"touch": touch}, (), tmp_path, tag="t").run() is None
     assert seen == [(before + 1, True)], "the sync had ended; that it had is noted once the tool is back"
     assert kinds(session.writer.path)[-2:] == ["tool_started", "tool_result"]
+    session.close()
+
+
+async def test_b063_the_start_is_durable_too_where_a_tool_has_a_timeout_or_another_way_to_be_called(
+    tmp_path: Path,
+) -> None:
+    """The wait for the disk takes nothing of a tool's own time, and a wrapped tool is not trusted to wait for it."""
+    files, seen = HeldSync(), list[bool]()
+
+    @tool(timeout=30)
+    def timed() -> str:
+        """Takes its time."""
+        seen.append(session.writer.dirty)
+        return "done"
+
+    async def other(values: dict[str, Any], context: ToolContext) -> str:
+        seen.append(session.writer.dirty)
+        return "done"
+
+    wrapped = replace(tool(name="wrapped")(timed.call.function), call=other)
+    session = create(tmp_path, files=files)
+    say(session, "go")
+    reply(session, "I work.", call("c1", "timed"), call("c2", "wrapped"))
+    tools = {"timed": replace(timed, effect="write"), "wrapped": replace(wrapped, effect="write")}
+    assert not wrapped.threaded
+    assert await Caller(session.ledger, tools, (), tmp_path, tag="t").run() is None
+    assert seen == [False, False]
     session.close()
 
 
