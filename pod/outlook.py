@@ -75,8 +75,7 @@ class Outlook:
         """Tokens that a new segment has at least: the overhead, what is not answered, the user's words that stay whole."""
         history = self.state.history
         kept = sum(history.tokens[plan.cut.mandatory :])
-        whole = {self.state.first_input, *self.state.run_inputs}
-        places = [history.index[label] for label in whole if label is not None and label in history.index]
+        places = [history.index[label] for label in self.state.whole_inputs if label in history.index]
         return plan.before.overhead + kept + sum(history.tokens[at] for at in places if at < plan.cut.mandatory)
 
     def acceptance(self, plan: Plan) -> Acceptance:

@@ -16,7 +16,7 @@ from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.notebook import small_window
 from pod.context.parts import Parts
-from pod.context.policy import Trigger, standing_before
+from pod.context.policy import FULLEST, Trigger, standing_before
 from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
@@ -486,7 +486,9 @@ class Running:
         parts, limits = self.compactor.parts, self.compactor.limits()
         acts = self.manifest.policy in ACTING
         room = limits.lowest if acts else limits.available
-        return oversized(self.session.state, parts.sender, parts.factor(), room, limits.available if acts else None)
+        # What a new segment may have at most is what it is accepted under.
+        segment = int(limits.available * FULLEST) if acts else None
+        return oversized(self.session.state, parts.sender, parts.factor(), room, segment)
 
     def _withdrawable(self, item: str) -> bool:
         history = self.session.state.history

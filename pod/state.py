@@ -156,6 +156,13 @@ class PodState:
             history.begin_run(start.open_run.counters)
         return state
 
+    @property
+    def whole_inputs(self) -> tuple[str, ...]:
+        """The inputs whose words stay whole in any new segment: the session's first, and those of the run under way. A run that
+        has admitted nothing yet has none, and those of the run before it are free.
+        """
+        return tuple(filter(None, (self.first_input, *(() if self.fresh_run else self.run_inputs))))
+
     def carry(self) -> Carry:
         """What a new window takes over."""
         return Carry(
@@ -173,7 +180,7 @@ class PodState:
             failed_at_tokens=self.failed_at_tokens,
             summary=self.summary,
             first_input=self.first_input,
-            run_inputs=self.run_inputs,
+            run_inputs=() if self.fresh_run else self.run_inputs,
             omitted_words=self.omitted_words,
             last_run=self.last_run,
             last_status=self.last_status,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,18 +31,16 @@ class Words:
 def user_words(
     summarised: Sequence[Item],
     *,
-    first: str | None,
-    current: Sequence[str],
+    whole: Collection[str],
     budget: int,
     family: Family,
     omitted: int = 0,
 ) -> Words:
     """The user's words in the summarised range, words of earlier segments included.
 
-    The session's first input and those of the current run are kept whole; others newest first up to `budget` tokens. Each keeps its id.
+    Those of `whole` are kept; others newest first up to `budget` tokens. Each keeps its id.
     """
     found = words_in(summarised)
-    whole = {first, *current}
     kept: set[str] = {item.id for item in found if item.id in whole}
     left = budget
     for item in reversed(found):

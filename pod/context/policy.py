@@ -201,8 +201,7 @@ def standing_before(state: PodState) -> int:
 
 def whole_places(state: PodState) -> set[int]:
     """The places in the view of the user's words that stay whole: the session's first input, and the current run's."""
-    labels = {state.first_input, *(() if state.fresh_run else state.run_inputs)}
-    return {state.history.index[label] for label in labels if label is not None and label in state.history.index}
+    return {state.history.index[label] for label in state.whole_inputs if label in state.history.index}
 
 
 def plan_of(
@@ -221,10 +220,9 @@ def least_after(state: PodState, plan: Plan, factor: float) -> int:
     what must stay where it has no room) and the user's words that stay whole.
     """
     history, cut = state.history, plan.cut
-    whole = {state.first_input, *state.run_inputs}
+    places = whole_places(state)
 
     def kept(at: int, tail: int) -> int:
-        places = (history.index[label] for label in whole if label is not None and label in history.index)
         return plan.before.overhead + int((tail + sum(history.tokens[p] for p in places if p < at)) * factor)
 
     tail = kept(cut.at, cut.tokens)

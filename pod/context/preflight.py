@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pod.context.policy import whole_places
 from pod.log import entries as e
 from pod.session import Session
 from pod.state import PodState
@@ -48,8 +47,8 @@ class Oversized:
 def oversized(
     state: PodState, sender: Sender, factor: float, room: int, segment: int | None = None
 ) -> Oversized | None:
-    """The inputs without a reply that are too large by themselves: with the fixed overhead above `room`, or with the user's
-    words that stay whole above `segment`, where new segments are made. None where there is none, or it is no input's fault.
+    """The inputs without a reply that are too large by themselves: with the fixed overhead above `room`, or with the session's
+    first input above `segment`, where new segments are made. None where there is none, or it is no input's fault.
     """
     history = state.history
     places = waiting(history)
@@ -57,7 +56,8 @@ def oversized(
     if not all(isinstance(item, UserItem | ContextItem | OrderItem) for item in tail):
         return None
     overhead = sender.overhead(sender.model)
-    stands = overhead + sum(history.tokens[at] for at in whole_places(state) - set(places))
+    first = history.index.get(state.first_input or "")
+    stands = overhead + (0 if first is None or first in places else history.tokens[first])
     bounds = [(overhead, room)] if segment is None else [(overhead, room), (stands, segment)]
     found: dict[str, tuple[int, int]] = {}
     for at in places:

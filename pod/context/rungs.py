@@ -236,7 +236,7 @@ class CheckpointRung:
             family=parts.session.family,
             last=state.last_seq,
             tail=view[plan.cut.at :],
-            whole=frozenset(filter(None, (state.first_input, *state.run_inputs))),
+            whole=frozenset(state.whole_inputs),
             show=lambda path: parts.scope.show(Path(path)),
             history=parts.config.history_access,
         )

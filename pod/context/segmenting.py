@@ -39,8 +39,7 @@ class NextSegment:
         tail = [item for item in rest if item.id != state.warned]
         words = op.user_words(
             head,
-            first=state.first_input,
-            current=state.run_inputs,
+            whole=state.whole_inputs,
             budget=self.parts.config.user_words_tokens,
             family=family,
             omitted=state.omitted_words,
@@ -69,13 +68,17 @@ class NextSegment:
         limit = self._raw_limit(plan)
         must = {item.id for item in history.view[plan.cut.mandatory :]}
         mandatory = sum(item.id in must for item in tail)
-        protected = frozenset(filter(None, (state.first_input, *state.run_inputs)))
+        protected = frozenset(state.whole_inputs)
         floor = self.parts.config.retained_floor_tokens
         everything = protected | {item.id for item in words.items}
         opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=everything)
         # The user's words give way last: what is spilled stays readable as an artifact.
         opening = self._spilled(opening, limit)
         opening = op.fit(opening, limit, family, floor=floor, mandatory=mandatory, protected=protected)
+        if opening.tokens(family) > max(limit, most := self._room(plan, plan.limits.most)):
+            # What waits for an answer goes before what this run has answered already.
+            first = frozenset(filter(None, (state.first_input,)))
+            opening = op.fit(opening, most, family, floor=floor, mandatory=mandatory, protected=first)
         if opening.tail == kept:
             return opening
         # What was cut from the tail, or in it, stood between the memory and the reasoning behind it.
@@ -138,8 +141,11 @@ class NextSegment:
 
     def _raw_limit(self, plan: Plan) -> int:
         """Raw tokens that the items may have, so that with overhead and factor they lie under the target."""
-        room = int((plan.limits.target - 1) / self.parts.factor()) - self.overhead - plan.before.pending
-        return max(min(self.parts.config.result_context_max_tokens, room), 0)
+        return min(self.parts.config.result_context_max_tokens, self._room(plan, plan.limits.target))
+
+    def _room(self, plan: Plan, under: int) -> int:
+        """Raw tokens that the items may have, so that with all that is beside them they lie under so many tokens."""
+        return max(int((under - 1) / self.parts.factor()) - self.overhead - plan.before.pending, 0)
 
     def _spilled(self, opening: op.Opening, limit: int) -> op.Opening:
         """The largest results of a tail that must stay are cut to head and tail where it does not fit otherwise."""

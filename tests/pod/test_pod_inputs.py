@@ -67,6 +67,25 @@ async def test_many_queued_messages_reach_the_model_in_parts_and_in_order(rig: R
     assert all(size(request) <= CEILING for request in agent.requests)
 
 
+@pytest.mark.parametrize("policy", ACTING)
+@pytest.mark.parametrize(("first", "others"), [(5_000, [4_500] * 3), (5_000, [4_500] * 2), (4_000, [4_500] * 5)])
+async def test_messages_that_fit_alone_are_all_answered_though_they_do_not_fit_together(
+    rig: Rig, policy: str, first: int, others: list[int]
+) -> None:
+    """What the run has answered already gives way to what waits; nothing is rejected, and the session goes on."""
+    agent = answering()
+    async with rig.open(agent, acting(policy), compact_model=summariser()) as pod:
+        (await pod.run("FIRST " + filler(first))).raise_for_status()
+        for n, tokens in enumerate(others[:-1]):
+            await pod.send(f"MSG{n} " + filler(tokens))
+        (await pod.run("LAST " + filler(others[-1]))).raise_for_status()
+        (await pod.run("after")).raise_for_status()
+    assert not rig.of(e.InputRejected)
+    for word in ("FIRST", *(f"MSG{n}" for n in range(len(others) - 1)), "LAST", "after"):
+        assert any(text.startswith(word) for request in agent.requests for text in users(request))
+    assert all(size(request) <= CEILING for request in agent.requests)
+
+
 async def test_queued_messages_go_one_by_one_where_two_are_too_much(rig: Rig) -> None:
     agent = answering()
     async with rig.open(agent, acting("rollover")) as pod:
