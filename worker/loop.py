@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from worker import interceptor as ic
 from worker.accuracy import JUDGED, MISSES
@@ -64,12 +64,21 @@ async def nothing() -> None:
     """No other source of input."""
 
 
+Heed: TypeAlias = Callable[[ic.Interceptor, Yielded], bool]
+"""Whether a yield of an interceptor is followed; where it is not, the interceptor has said nothing."""
+
+
+def always(interceptor: ic.Interceptor, said: Yielded) -> bool:
+    """Every yield is followed."""
+    return True
+
+
 @dataclass(slots=True)
 class Worker:
     """One conversation with a model, until it ends its turn or an interceptor says otherwise.
 
     `intake` is asked before each request, and before the run ends: it puts what has arrived from outside into the queue
-    (through the ledger).
+    (through the ledger). `heed` is asked of each yield.
     """
 
     ledger: Ledger
@@ -78,6 +87,7 @@ class Worker:
     interceptors: Sequence[ic.Interceptor] = ()
     intake: Callable[[], Awaitable[None]] = nothing
     observer: Observer = field(default_factory=Silent)
+    heed: Heed = always
     _first: bool = True
 
     @property
@@ -168,7 +178,10 @@ class Worker:
                     self.ledger.put(record)
                     continue
                 case ic.Yield(reason=reason, detail=detail):
-                    return ctx, Yielded(reason, detail)
+                    said = Yielded(reason, detail)
+                    if self.heed(interceptor, said):
+                        return ctx, said
+                    continue
                 case ic.Stop(outcome=outcome):
                     return ctx, outcome
                 case _:
@@ -285,7 +298,9 @@ class Worker:
                 return ic.failure(interceptor, e, f"{error.kind}: {error.message}")
             match decision:
                 case ic.Yield(reason=reason, detail=detail):
-                    return Yielded(reason, detail)
+                    said = Yielded(reason, detail)
+                    if self.heed(interceptor, said):
+                        return said
                 case ic.Stop(outcome=outcome):
                     return outcome
                 case _:
