@@ -192,7 +192,9 @@ class Caller:
                 continue
             try:
                 changed = await interceptor.after_tool(ready.context, output)
-                output = ToolOutput.model_validate(changed)
+                if not isinstance(changed, ToolOutput):
+                    raise TypeError(f"after_tool returned {changed!r}: it must return a ToolOutput")
+                output = changed
             except Exception as e:
                 note = f"{ready.tool.name} ran, but its output is withheld: the interceptor {interceptor.name} failed on it"
                 withheld = {"summary": note, "content": None, "images": (), "is_error": True}
