@@ -83,7 +83,9 @@ def models_of(section: ModelSection, clearing: Clearing = lambda _: None) -> tup
     """The model and its fallbacks. A fallback has its own window and output limit; one of another provider takes neither
     base URL nor key of the first."""
     if section.name is None:
-        raise UsageProblem("the manifest names no model: set [model] name, or give --model provider:model")
+        raise UsageProblem(
+            "the manifest names no model: set [model] name, or give --model provider:model (in code: model=)"
+        )
     settings = model_settings(section)
     provider = section.name.partition(":")[0]
     made: list[Model] = [_made(section.name, settings, clearing)]

@@ -89,6 +89,7 @@ class Worker:
     observer: Observer = field(default_factory=Silent)
     heed: Heed = always
     _first: bool = True
+    _observer_failed: bool = False
 
     @property
     def history(self) -> History:
@@ -350,5 +351,11 @@ class Worker:
     def _show(self, tell: Callable[..., None], *what: object) -> None:
         try:
             tell(*what)
-        except Exception:
-            logger.exception("an observer of the worker failed")
+        except Exception as error:
+            if self._observer_failed:
+                logger.debug("the observer of the worker failed again: %r", error)
+                return
+            self._observer_failed = True
+            logger.exception(
+                "the observer of the worker failed; it goes on being called, and later failures are logged at debug level"
+            )
