@@ -48,7 +48,8 @@ class Heeding:
         if trigger in state.fruitless:
             return "the one before it made no new segment, and there was no reply or message since"
         tokens = self.sender.occupancy().decides
-        if state.start.lineage.kind_ == "compacted_from" and not state.progressed and tokens <= self.limits().lowest:
+        renewed = state.start.lineage.kind_ in {"compacted_from", "rolled_over_from"}
+        if renewed and not state.progressed and tokens <= self.limits().lowest:
             return "a new segment has just begun, and there was no reply or message in it"
         if trigger not in {"overflow", "ceiling"} and tokens <= state.least_trigger:
             return (

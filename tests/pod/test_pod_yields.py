@@ -63,15 +63,18 @@ async def test_a_yield_with_nothing_to_compact_is_followed_once_and_the_request_
     assert len(passed_over(rig)) == 1 and insists.name in passed_over(rig)[0]
 
 
+@pytest.mark.parametrize("policy", ["compact", "rollover"])
 @pytest.mark.parametrize("detail", [{}, {"trigger": "hand"}])
-async def test_a_new_segment_is_not_compacted_again_before_its_first_request(rig: Rig, detail: dict[str, str]) -> None:
+async def test_a_new_segment_is_not_compacted_again_before_its_first_request(
+    rig: Rig, detail: dict[str, str], policy: str
+) -> None:
     fetch, agent, worker = Counted(1_500), Agent(caller(12)), summariser()
-    made = manifest(compaction=compacting(20_000))
+    made = manifest(context={"policy": policy}, compaction=compacting(20_000))
     async with rig.open(agent, made, tools=[fetch.tool], interceptors=[Insists(detail)], compact_model=worker) as pod:
         result = await pod.run("fetch twelve")
     assert result.status == "finished", result
     assert fetch.calls == list(range(1, 13)) and len(rig.segments()) > 1
-    assert {r.rung for r in rig.of(e.CompactionCompleted)} == {"compact"}, "no rung below was taken for want of work"
+    assert {r.rung for r in rig.of(e.CompactionCompleted)} == {policy}, "no rung below was taken for want of work"
     assert len(passed_over(rig)) == len(rig.segments()), "said once in each segment"
 
 
