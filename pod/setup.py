@@ -346,10 +346,11 @@ def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[
 
 def interceptor_of(value: Any) -> Interceptor:
     """An interceptor of the user's own that a manifest names: an object, or a class of which one is made. Raises `ConfigError`."""
+    made: Any = value
     if isinstance(value, type) and issubclass(value, Interceptor):
         try:
-            value = value()
+            made = value()
         except Exception as error:
             raise ConfigError(f"no object of it can be made: {type(error).__name__}: {error}") from error
-    check(value)
-    return value
+    check(made)
+    return made
