@@ -92,10 +92,12 @@ class Told:
 
 @dataclass
 class Bus:
-    """All readers of a pod. `observers` are plain callables; one that raises is logged and goes on being called (case B164)."""
+    """All readers of a pod. `observers` are plain callables; one that raises is logged, the first time with its
+    traceback, and goes on being called (case B164)."""
 
     subscriptions: list[Subscription] = field(default_factory=list[Subscription])
     observers: list[Callable[[Event], object]] = field(default_factory=list[Callable[[Event], object]])
+    _failed: set[int] = field(default_factory=set[int])
 
     @property
     def watched(self) -> bool:
@@ -109,8 +111,19 @@ class Bus:
         for observer in self.observers:
             try:
                 observer(event)
-            except Exception:
-                logger.exception("an observer failed on %s", event.type)
+            except Exception as error:
+                self._say_failed(observer, event, error)
+
+    def _say_failed(self, observer: Callable[[Event], object], event: Event, error: Exception) -> None:
+        name = getattr(observer, "__qualname__", type(observer).__name__)
+        if id(observer) in self._failed:
+            logger.debug("the observer %s failed again, on %s: %r", name, event.type, error)
+            return
+        self._failed.add(id(observer))
+        logger.error(
+            "the observer %s failed on %s; it goes on being called, and later failures are logged at debug level",
+            name, event.type, exc_info=error,
+        )  # fmt: skip
 
     def subscribe(self) -> Subscription:
         """A new reader, from now on."""

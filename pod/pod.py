@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from pod.result import RunResult
 from pod.running import Running
 from pod.services import Services
 from pod.session import Session
-from pod.stored import kept, restore
+from pod.stored import kept, restore, with_overrides
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -99,9 +99,10 @@ class Pod:
     ) -> Pod:
         """A pod from a manifest (a path, a shipped name, or a `Manifest`), made or reopened by name when it is entered.
 
-        `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `tools`, `interceptors`, `model` and
-        `compact_model` come before what the manifest says; `deps` is handed to tools. Raises `ManifestError`; entering raises
-        `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
+        `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `overrides` are texts `section.key=value`
+        that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
+        `compact_model`. `deps` is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
+        `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
         if name is not None:
@@ -109,10 +110,8 @@ class Pod:
         if not isinstance(manifest, Manifest | Loaded):
             with in_a_folder():
                 manifest = load_manifest(_path(manifest, WANTED), overrides, cwd=folder, model_required=model is None)
-        elif isinstance(manifest, Manifest):
-            problems = [p for p in (*check(manifest), *unsupported(manifest)) if p.severity == "error"]
-            if problems:
-                raise ManifestError(problems)
+        else:
+            manifest = _overridden(manifest, overrides, folder)
         asynchronous = next((each for each in observers if iscoroutinefunction(each)), None)
         if asynchronous is not None:
             raise UsageProblem(
@@ -341,6 +340,18 @@ class Pod:
         if self._closed:
             raise UsageProblem(f"pod {self.name!r} is closed: enter it again (`async with pod`)")
         return self.running
+
+
+def _overridden(manifest: Manifest | Loaded, overrides: Sequence[str], cwd: Path | None) -> Manifest | Loaded:
+    """A manifest that was read or made before, with the overrides laid over it. Raises `ManifestError`."""
+    made = manifest if isinstance(manifest, Manifest) else manifest.manifest
+    if overrides:
+        with in_a_folder():
+            made = with_overrides(made, overrides, Path(os.path.realpath(cwd or Path.cwd())))
+    problems = [p for p in (*check(made), *unsupported(made)) if p.severity == "error"]
+    if problems:
+        raise ManifestError(problems)
+    return made if isinstance(manifest, Manifest) else replace(manifest, manifest=made, digest=made.digest)
 
 
 WANTED = "the manifest is a path, the name of a shipped one, a Manifest or a Loaded"

@@ -14,12 +14,14 @@ from interceptors.ceiling import overhead_of
 from pod import renewal, setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
+from pod.context.facts import Trigger, trigger_of
 from pod.context.notebook import small_window
 from pod.context.parts import Parts
-from pod.context.policy import FULLEST, Trigger, standing_before
+from pod.context.policy import FULLEST, standing_before
 from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
+from pod.heeding import Heeding
 from pod.instructions import Instructions, Note, collect
 from pod.intake import Intake, message_of
 from pod.log import entries as e
@@ -137,7 +139,10 @@ class Running:
             artifacts=self.services.artifacts,
             point=session.folder.files.point,
         )
-        self.worker = Worker(session.ledger, sender, caller, self.chain, intake=self.intake.drain, observer=self)
+        heed = Heeding(session, sender, self.users, lambda: self.compactor.limits())
+        self.worker = Worker(
+            session.ledger, sender, caller, self.chain, intake=self.intake.drain, observer=self, heed=heed
+        )
         parts = Parts(
             session=session,
             sender=sender,
@@ -417,7 +422,7 @@ class Running:
         return self.worker.ending(state.last_word, state.last_word.model)
 
     async def _compact_between_requests(self, outcome: Yielded) -> Outcome | None:
-        trigger: Any = outcome.detail.get("trigger", "request_threshold")
+        trigger = trigger_of(outcome.detail)
         if trigger == "hand":
             focus, self.orders.compact, self.orders.focus = self.orders.focus, False, None
             await self.compact("hand", focus)

@@ -38,6 +38,7 @@ from pod.tools import POD_TOOLS
 from worker.budget import Budget
 from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
+from worker.hooks import check, checked
 from worker.interceptor import Interceptor
 from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing
 from worker.models.registry import create_model
@@ -82,7 +83,9 @@ def models_of(section: ModelSection, clearing: Clearing = lambda _: None) -> tup
     """The model and its fallbacks. A fallback has its own window and output limit; one of another provider takes neither
     base URL nor key of the first."""
     if section.name is None:
-        raise UsageProblem("the manifest names no model: set [model] name, or give --model provider:model")
+        raise UsageProblem(
+            "the manifest names no model: set [model] name, or give --model provider:model (in code: model=)"
+        )
     settings = model_settings(section)
     provider = section.name.partition(":")[0]
     made: list[Model] = [_made(section.name, settings, clearing)]
@@ -331,12 +334,23 @@ def schemas_text(tools: Mapping[str, Tool]) -> str:
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:
-    """The manifest's own interceptors, then those given in code."""
+    """The manifest's own interceptors, then those given in code. Raises `ConfigError`, `UsageProblem`."""
     found: list[Interceptor] = []
     for use in manifest.interceptors:
-        made = load_object(use.use, "[[interceptors]] use:")
-        value = made() if isinstance(made, type) else made
-        if not isinstance(value, Interceptor):
-            raise ConfigError(f"[[interceptors]] use: {use.use} is not a worker.interceptor.Interceptor")
-        found.append(value)
-    return [*found, *extra]
+        try:
+            found.append(interceptor_of(load_object(use.use, "[[interceptors]] use:")))
+        except ConfigError as error:
+            raise ConfigError(f"[[interceptors]] use: {use.use!r} can't be used: {error}") from error
+    return [*found, *checked(extra)]
+
+
+def interceptor_of(value: Any) -> Interceptor:
+    """An interceptor of the user's own that a manifest names: an object, or a class of which one is made. Raises `ConfigError`."""
+    made: Any = value
+    if isinstance(value, type) and issubclass(value, Interceptor):
+        try:
+            made = value()
+        except Exception as error:
+            raise ConfigError(f"no object of it can be made: {type(error).__name__}: {error}") from error
+    check(made)
+    return made

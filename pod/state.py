@@ -10,7 +10,7 @@ from typing import Any
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from interceptors.window import WindowWarning
 from pod.carry import BreakerState, Carry, NotesMark, OpenRun, Totals
-from pod.context.facts import Checkpoint
+from pod.context.facts import Checkpoint, trigger_of
 from pod.driven import Driven
 from pod.log import entries as e
 from pod.log.texts import follow
@@ -51,7 +51,8 @@ class PodState:
     `window_asked` one that the agent asked for in a run that nobody stopped since. `checkpoint` is the one that the segment
     began with, `attempt` the last one that was made of it, `native` the last memory that a provider made of it. `warned` is
     the item that warned this window of its end, `notes` the agent's notes as the last clear left them. `held_tokens` is the
-    occupancy that a compaction between requests could not bring below the trigger, so that the run went on.
+    occupancy that a compaction between requests could not bring below the trigger, so that the run went on. `fruitless` are the
+    triggers that made no new segment since the last reply or message.
     """
 
     start: e.SegmentStarted
@@ -84,6 +85,8 @@ class PodState:
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
     held_tokens: int = 0
+    fruitless: frozenset[str] = frozenset()
+    passed_over: bool = False
     first_input: str | None = None
     replies: int = 0
     inputs: int = 0
@@ -313,6 +316,7 @@ class PodState:
                 self._compacted(maker_of(record.item), record.spent)
             case e.CompactionFailed():
                 self.compaction, self.ordered, self.window_asked = None, None, False
+                self._in_vain()
                 if record.held:
                     self.held_tokens = int(record.figures.get("tokens", 0))
                 elif not record.mandatory:
@@ -339,13 +343,16 @@ class PodState:
             case e.ManifestChanged():
                 # Another manifest may have mended what failed: the breaker lets one attempt through.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
-                self.held_tokens = 0
+                self.held_tokens, self.fruitless = 0, frozenset()
             case e.Commanded():
                 self._known(record.id)
                 if record.command == "compact":
                     self.ordered = record
             case w.Warned(code="compaction.not_possible"):
                 self.ordered, self.window_asked = None, False
+                self._in_vain()
+            case w.Warned(code="yield.passed_over"):
+                self.passed_over = True
             case e.InputRejected():
                 self.first_input = None if self.first_input == record.id else self.first_input
                 self.run_inputs = tuple(i for i in self.run_inputs if i != record.id)
@@ -358,8 +365,14 @@ class PodState:
             case _:
                 pass
 
+    def _in_vain(self) -> None:
+        """A compaction made no new segment; where a yield asked for it, that one need not be followed again at once."""
+        if self.paused is not None and self.paused.reason == "compact":
+            self.fruitless |= {trigger_of(self.paused.detail)}
+
     def _input(self, record: w.Input) -> None:
         self.inputs += 1
+        self.fruitless = frozenset()
         if self.first_input is None:
             self.first_input = record.item.id
         if record.inbox:
@@ -377,6 +390,7 @@ class PodState:
 
     def _reply(self, record: w.ReplyRecord, at: str) -> None:
         self.replies += 1
+        self.fruitless = frozenset()
         self.last_word = None if any(isinstance(item, ToolCallItem) for item in record.items) else record
         self.last_reply_at = seconds(at)
         self.last_estimate = record.estimate

@@ -123,7 +123,7 @@ def record_change(session: Session, manifest: Manifest, what: tuple[str, ...]) -
 
 
 def with_overrides(manifest: Manifest, overrides: Iterable[Override], cwd: Path) -> Manifest:
-    """A stored manifest with `section.key=value` laid over it; paths start from `cwd`. Raises `ManifestError`."""
+    """A manifest that was made or stored with `section.key=value` laid over it; paths start from `cwd`. Raises `ManifestError`."""
     from pod.manifest.errors import ManifestError
     from pod.manifest.expand import resolve_layer
     from pod.manifest.layers import set_layer

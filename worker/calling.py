@@ -194,7 +194,7 @@ class Caller:
                 continue
             try:
                 changed = await interceptor.after_tool(ready.context, output)
-                output = ToolOutput.model_validate(changed)
+                output = _as_changed(changed)
             except Exception as e:
                 note = f"{ready.tool.name} ran, but its output is withheld: the interceptor {interceptor.name} failed on it"
                 withheld = {"summary": note, "content": None, "images": (), "is_error": True}
@@ -313,3 +313,9 @@ def _groups(ready: Sequence[Ready]) -> list[list[Ready]]:
             groups.append([each])
         free = reads
     return groups
+
+
+def _as_changed(changed: object) -> ToolOutput:
+    if not isinstance(changed, ToolOutput):
+        raise TypeError(f"after_tool returned {changed!r}: it must return a ToolOutput")
+    return changed

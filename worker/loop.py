@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from worker import interceptor as ic
 from worker.accuracy import JUDGED, MISSES
@@ -64,12 +64,21 @@ async def nothing() -> None:
     """No other source of input."""
 
 
+Heed: TypeAlias = Callable[[ic.Interceptor, Yielded], bool]
+"""Whether a yield of an interceptor is followed; where it is not, the interceptor has said nothing."""
+
+
+def always(interceptor: ic.Interceptor, said: Yielded) -> bool:
+    """Every yield is followed."""
+    return True
+
+
 @dataclass(slots=True)
 class Worker:
     """One conversation with a model, until it ends its turn or an interceptor says otherwise.
 
     `intake` is asked before each request, and before the run ends: it puts what has arrived from outside into the queue
-    (through the ledger).
+    (through the ledger). `heed` is asked of each yield.
     """
 
     ledger: Ledger
@@ -78,7 +87,9 @@ class Worker:
     interceptors: Sequence[ic.Interceptor] = ()
     intake: Callable[[], Awaitable[None]] = nothing
     observer: Observer = field(default_factory=Silent)
+    heed: Heed = always
     _first: bool = True
+    _observer_failed: bool = False
 
     @property
     def history(self) -> History:
@@ -168,7 +179,10 @@ class Worker:
                     self.ledger.put(record)
                     continue
                 case ic.Yield(reason=reason, detail=detail):
-                    return ctx, Yielded(reason, detail)
+                    said = Yielded(reason, detail)
+                    if self.heed(interceptor, said):
+                        return ctx, said
+                    continue
                 case ic.Stop(outcome=outcome):
                     return ctx, outcome
                 case _:
@@ -285,7 +299,9 @@ class Worker:
                 return ic.failure(interceptor, e, f"{error.kind}: {error.message}")
             match decision:
                 case ic.Yield(reason=reason, detail=detail):
-                    return Yielded(reason, detail)
+                    said = Yielded(reason, detail)
+                    if self.heed(interceptor, said):
+                        return said
                 case ic.Stop(outcome=outcome):
                     return outcome
                 case _:
@@ -335,5 +351,11 @@ class Worker:
     def _show(self, tell: Callable[..., None], *what: object) -> None:
         try:
             tell(*what)
-        except Exception:
-            logger.exception("an observer of the worker failed")
+        except Exception as error:
+            if self._observer_failed:
+                logger.debug("the observer of the worker failed again: %r", error)
+                return
+            self._observer_failed = True
+            logger.exception(
+                "the observer of the worker failed; it goes on being called, and later failures are logged at debug level"
+            )

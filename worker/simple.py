@@ -11,6 +11,7 @@ from worker.budget import DEFAULT_BUFFER
 from worker.calling import Caller
 from worker.errors import ConfigError
 from worker.history import History
+from worker.hooks import checked
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.ledger import Ledger
@@ -47,14 +48,15 @@ def make_worker(
     what the model gives). `tag` marks the orders of interceptors; name it in `system` where they give some.
 
     Nothing here compacts: a request above what the model's window leaves ends the run as `Failed("over_budget")`.
-    Raises `ConfigError` for an unknown model name, a tool that cannot be made, or two tools of one name.
+    Raises `ConfigError` for an unknown model name, a tool that cannot be made, two tools of one name, or what is no interceptor.
     """
     models = [_model(each) for each in (model, *fallback)]
     offered = [each if isinstance(each, Tool) else tool(each) for each in tools]
     twice = [name for name, count in Counter(each.name for each in offered).items() if count > 1]
     if twice:
         raise ConfigError(f"two tools are named {twice[0]!r}; give one of them another name: @tool(name=...)")
-    ledger = Ledger(journal or MemoryJournal(), History(family=models[0].capabilities.family), interceptors)
+    asked = checked(interceptors)
+    ledger = Ledger(journal or MemoryJournal(), History(family=models[0].capabilities.family), asked)
     sender = Sender(
         models=models,
         ledger=ledger,
@@ -68,13 +70,13 @@ def make_worker(
     caller = Caller(
         ledger=ledger,
         tools={each.name: each for each in offered},
-        interceptors=interceptors,
+        interceptors=asked,
         cwd=cwd or Path.cwd(),
         tag=tag or uuid7()[-12:],
         deps=deps,
         services=dict(services or {}),
     )
-    return Worker(ledger, sender, caller, interceptors, observer=observer or Silent())
+    return Worker(ledger, sender, caller, asked, observer=observer or Silent())
 
 
 def _model(model: Model | str) -> Model:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_type_hints, overload
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints, overload
 
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -58,7 +59,8 @@ class Tool:
     `effect` decides what permission it needs and whether it may run beside others; `idempotent` lets a resume run an open call
     again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes. `preview` gives what the
     file that `resource` names will hold, from the checked arguments and what it holds now (empty where there is none); it
-    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write.
+    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write. Raises `ConfigError` for an
+    effect that there is not, and for a bound that nothing could keep.
     """
 
     name: str
@@ -78,6 +80,20 @@ class Tool:
     def threaded(self) -> bool:
         """Whether `call` runs a plain function in a thread, after the context's `before`."""
         return isinstance(self.call, InThread)
+
+    def __post_init__(self) -> None:
+        given: dict[str, Any] = vars(self)
+        effects = get_args(Effect)
+        if given["effect"] not in effects:
+            near = get_close_matches(str(given["effect"]), effects, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(repr, effects))}"
+            raise ConfigError(f"the tool {self.name!r} has an unknown effect {given['effect']!r}: {hint}")
+        for bound, unit in (("timeout", "seconds"), ("max_output", "bytes")):
+            value = given[bound]
+            if value is None and bound == "timeout":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ConfigError(f"the tool {self.name!r}: {bound} is a number of {unit} above 0, not {value!r}")
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -151,7 +167,7 @@ def tool(
 
     The schema comes from the annotations, the description and those of the parameters from the docstring. A parameter
     annotated `ToolContext` is injected and not part of the schema; one named `deps` gets the embedder's object.
-    Raises `ConfigError` where a parameter has no annotation.
+    Raises `ConfigError` where a parameter has no annotation, where `resource` names none of them, and as `Tool` does.
     """
     if function is None:
         return partial(
@@ -166,6 +182,8 @@ def _build(
 ) -> Tool:
     import docstring_parser
 
+    if not callable(function):
+        raise ConfigError(f"@tool takes a function, and its options by name (@tool(effect=...)); not {function!r}")
     label = name or function.__name__
     doc = docstring_parser.parse(function.__doc__ or "")
     documented = {p.arg_name: p.description for p in doc.params}
@@ -187,6 +205,10 @@ def _build(
             {"description": documented[parameter.name]} if documented.get(parameter.name) else {}
         )
         fields[parameter.name] = (hints[parameter.name], Field(default, **described))
+    if (resource := policy.get("resource")) is not None and resource not in fields:
+        near = get_close_matches(str(resource), fields, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(fields) or 'none'}"
+        raise ConfigError(f"the tool {label!r} has no parameter {resource!r} for resource=: {hint}")
     model: type[BaseModel] = create_model(label, __config__=ConfigDict(extra="forbid"), **fields)
 
     def validate(arguments: dict[str, Any]) -> dict[str, Any]:

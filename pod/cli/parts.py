@@ -105,16 +105,10 @@ def _as_tool(value: Any) -> Tool:
 
 
 def _interceptors(loaded: Loaded) -> Iterator[Problem]:
-    from worker.interceptor import Interceptor
-
-    def made(value: Any) -> Any:
-        found = value() if isinstance(value, type) else value
-        if not isinstance(found, Interceptor):
-            raise ConfigError("is not a worker.interceptor.Interceptor")
-        return found
-
     for number, use in enumerate(loaded.manifest.interceptors):
-        if isinstance(found := _imported(loaded, use.use, ("interceptors", number, "use"), made), Problem):
+        if isinstance(
+            found := _imported(loaded, use.use, ("interceptors", number, "use"), setup.interceptor_of), Problem
+        ):
             yield found
 
 
@@ -125,6 +119,8 @@ def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any]
     except UsageProblem as error:
         cause = error.__cause__ or error
         return _placed(loaded, key, f"{reference!r} can't be loaded: {cause}", _beside(loaded, reference, cause))
+    except ConfigError as error:
+        return _placed(loaded, key, f"{reference!r} can't be used: {error}")
     except Exception as error:
         return _placed(loaded, key, f"{reference!r} can't be used: {type(error).__name__}: {error}")
 

@@ -10,6 +10,7 @@ from typing import Any
 from anyio import to_thread
 
 from interceptors.ceiling import LEARNED_ANEW
+from pod.context.facts import Trigger
 from pod.context.parts import Parts
 from pod.context.policy import (
     LEAD_IN_TOKENS,
@@ -17,7 +18,6 @@ from pod.context.policy import (
     Plan,
     Rung,
     RungFailed,
-    Trigger,
     best_effort,
     least_after,
     plan_of,

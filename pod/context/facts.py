@@ -1,8 +1,9 @@
-"""A checkpoint and the facts in it, as they stand in the log."""
+"""What asks for a compaction; a checkpoint and the facts in it, as they stand in the log."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -16,6 +17,16 @@ STRATEGY = "extract-2"
 
 LABELS = ("untrusted-memory", "no-approvals", "no-authority")
 """What every checkpoint is."""
+
+Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
+"""What asked for a new segment; `agent`: the agent itself, by the tool `new_context`."""
+
+
+def trigger_of(detail: Mapping[str, Any]) -> Trigger:
+    """What a yield `compact` names as its trigger; `request_threshold` where it names none that there is."""
+    named = detail.get("trigger")
+    return next((known for known in get_args(Trigger) if known == named), "request_threshold")
+
 
 FactKind: TypeAlias = Literal["words", "summary", "file", "command", "error", "call", "said"]
 

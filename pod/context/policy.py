@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from compact_worker import Mark, Reference
 from pod.carry import BreakerState
 from pod.context.cut import Cut, find_cut
-from pod.context.facts import Checkpoint
+from pod.context.facts import Checkpoint, Trigger
 from pod.state import PodState
 from worker.admission import waiting
 from worker.items import ContextItem, OpaqueItem
 from worker.memory import read_by_others
 from worker.occupancy import Occupancy
-
-Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
-"""What asked for a new segment; `agent`: the agent itself, by the tool `new_context`."""
 
 FULLEST = 0.9
 """Share of the lowest trigger that a new segment never reaches, however much must stand in it."""

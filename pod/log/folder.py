@@ -162,7 +162,9 @@ class PodFolder:
         if self.is_left_over():
             return PodNotFound(f"there is no pod named {self.name!r} in {self.home}: {self.left_over}")
         near = suggestion(self.name, (n for n in pod_names(self.home)))
-        return PodNotFound(f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` lists them.")
+        return PodNotFound(
+            f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` (in code: pod.pod_names) lists them."
+        )
 
     @property
     def left_over(self) -> str:

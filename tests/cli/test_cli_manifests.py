@@ -154,6 +154,7 @@ def test_check_imports_interceptors_and_knows_the_names_of_own_tools(
         "def look(x: str) -> str:\n    '''Looks.\n\n    Args:\n        x: It.\n    '''\n    return x\n"
         "class Good(Interceptor):\n    name = 'good'\n"
         "class Bad:\n    pass\n"
+        "class Plain(Interceptor):\n    def before_request(self, ctx):\n        pass\n"
     )
     monkeypatch.syspath_prepend(shell.rig.work)
     text = (
@@ -169,6 +170,9 @@ def test_check_imports_interceptors_and_knows_the_names_of_own_tools(
     Path("m.toml").write_text(text.replace("Good", "Bad"))
     shell("manifest", "check", "m.toml", code=2)
     assert "m.toml:8: [interceptors #1] use: 'mine_of_this_test:Bad' can't be used" in shell.err
+    Path("m.toml").write_text(text.replace("Good", "Plain"))
+    shell("manifest", "check", "m.toml", code=2)
+    assert "'mine_of_this_test:Plain' can't be used: Plain.before_request must be async" in shell.err
 
 
 def test_check_says_which_defaults_gave_way_to_a_small_window(shell: Shell) -> None:

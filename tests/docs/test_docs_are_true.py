@@ -53,7 +53,24 @@ def test_every_python_example_runs_and_runs_again_in_the_same_home(name: str, co
     )
     assert done.returncode == 0, done.stderr
     if "report.md" in code:
-        assert "public" in (tmp_path / "project" / "report.md").read_text(encoding="utf-8")
+        assert "public" in (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_first_example_of_the_readme_needs_no_folder_of_its_own(tmp_path: Path) -> None:
+    _, code = next(block for block in blocks("python") if block[0].startswith("README"))
+    environment = {"POD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=empty,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stdout.splitlines()[-1].startswith("finished"), done.stderr
 
 
 @pytest.mark.parametrize(("name", "text"), blocks("toml"), ids=[name for name, _ in blocks("toml")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta
@@ -29,7 +30,7 @@ from tests.pod.pod_rig import (
     types,
     users,
 )
-from worker.errors import ProviderDown
+from worker.errors import ConfigError, ProviderDown
 from worker.interceptor import CONTINUE, Decision, Interceptor, RequestContext, Yield
 from worker.items import OrderItem
 from worker.models.base import FALLBACK_WINDOW, Capabilities
@@ -312,3 +313,28 @@ async def test_a_wrong_scope_and_an_async_observer_are_refused(rig: Rig) -> None
     async with rig.open(Agent(lambda r, n: say("ok")), manifest()) as pod:
         with pytest.raises(UsageProblem, match="'forever' is none: it is 'once' or 'run'"):
             await pod.approve("x", scope="forever")  # type: ignore[arg-type]
+
+
+# -- interceptors that can't be asked -------------------------------------------------------------------------------
+
+
+class SlowObserver(Interceptor):
+    async def observe(self, record: Any) -> None:  # type: ignore[override]  # the mistake
+        pass
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ([SlowObserver()], "SlowObserver.observe must not be async"),
+        ([Interceptor], "Interceptor is a class: give an object of it"),
+        (Interceptor(), "is a list: write"),
+    ],
+)
+async def test_a_mistake_with_an_interceptor_is_named_on_entering_and_no_pod_is_made(
+    rig: Rig, given: Any, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        async with rig.open(Agent(caller(1)), interceptors=given):
+            pass
+    assert not rig.folder().exists()

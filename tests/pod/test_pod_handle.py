@@ -568,6 +568,26 @@ async def test_b164_an_observer_that_raises_at_each_event_changes_nothing(rig: R
     assert {"compaction.started", "segment.started", "tool.completed"} <= set(told)
 
 
+async def test_b164_observers_that_raise_at_each_event_leave_one_traceback_each(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bad(event: Any) -> None:
+        raise RuntimeError(f"no {event.type}")
+
+    def worse(event: Any) -> None:
+        raise RuntimeError("never")
+
+    caplog.set_level("DEBUG", "pod.events")
+    async with rig.open(Agent(lambda r, n: say("done")), observers=[bad, worse]) as pod:
+        await pod.run("go")
+        await pod.run("go on")
+    said = [record for record in caplog.records if record.name == "pod.events"]
+    first = [record for record in said if record.exc_info]
+    assert [record.levelname for record in first] == ["ERROR", "ERROR"]
+    assert "bad failed on" in first[0].getMessage() and "worse failed on" in first[1].getMessage()
+    assert len(said) > 4 and all(record.levelname == "DEBUG" for record in said if record not in first)
+
+
 async def test_b164_an_interceptor_that_raises_ends_the_run_with_its_name_and_the_stream_ends(rig: Rig) -> None:
     class Bad(Interceptor):
         async def before_request(self, ctx: RequestContext) -> Decision:
