@@ -317,7 +317,7 @@ class Pod:
         running, state = self.running, self.running.session.state
         sender = running.worker.sender
         budget = sender.budget(sender.model)
-        triggers = {k: setup.trigger_value(v, budget.available) for k, v in self.manifest.triggers.items()}
+        triggers = {k: setup.trigger_value(v, budget.available) for k, v in self.manifest.acting_triggers.items()}
         return Init(
             pod=self.name, session=state.start.session, segment=state.start.segment, manifest=self.manifest.digest,
             model=sender.model.name, window=budget.window, window_source=budget.window_source, available=budget.available,

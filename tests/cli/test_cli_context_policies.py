@@ -217,3 +217,35 @@ def test_a_warning_that_nobody_chose_gives_way_to_an_earlier_end(
     assert main(["manifest", "check", "m.toml"]) == 0
     out = capsys.readouterr().out
     assert "trigger rollover.at" in out and ("trigger request_threshold" in out) == ("request_threshold" in more)
+
+
+# -- triggers that start nothing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("policy", ["off", "warn"])
+async def test_a_trigger_that_starts_nothing_is_no_trigger_of_the_run_and_shown_as_inert(
+    rig: Rig, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    made = manifest(model=MODEL, context={"policy": policy}, compaction=compacting(12_000, threshold=9_000))
+    async with rig.open(Agent(caller(1)), made, tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+        assert pod.init_event().triggers == {}
+    assert main(["context", "p"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "threshold" in line]
+    assert len(shown) == 2 and all(f"starts nothing under '{policy}'" in line for line in shown)
+
+
+@pytest.mark.anyio
+async def test_the_way_out_that_a_warning_of_the_ceiling_names_is_one(rig: Rig) -> None:
+    """Under a written `warn` a trigger changes nothing: the warning names the policy, and with that the run goes on."""
+    made = manifest(model=MODEL, context={"policy": "warn"}, compaction=compacting(12_000))
+    async with rig.open(Agent(caller(30), window=20_000), made, tools=[Counted(1_000).tool]) as pod:
+        assert (await pod.run("go")).error_kind == "over_budget"
+    (warned,) = [w for w in rig.of(Warned) if w.code == "context_high"]
+    assert "Set a [context] policy that acts (compact, checkpoint, rollover)" in warned.message
+    assert "[compaction]" not in warned.message
+    for policy in ("compact", "checkpoint", "rollover"):
+        acts = manifest(model=MODEL, context={"policy": policy})
+        async with rig.open(Agent(caller(30), window=20_000), acts, name=policy, tools=[Counted(1_000).tool]) as pod:
+            assert (await pod.run("go")).status == "finished", policy
