@@ -227,13 +227,14 @@ class ContextCounted(_Event):
 
 
 class CompactionStarted(_Event):
-    """A compaction begins."""
+    """A compaction begins, with the rung that is tried first (empty: none is left, or an older log)."""
 
     type: Literal["compaction.started"] = "compaction.started"
     compaction: str
     trigger: str
     tokens: int
     items: int
+    rung: str = ""
 
 
 class CompactionRung(_Event):
@@ -485,7 +486,7 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         error=str(r.result.get("message") or r.result.get("reason") or ""),
     ),
     e.CompactionStarted: lambda r: CompactionStarted(
-        compaction=r.compaction, trigger=r.trigger, tokens=r.tokens, items=r.items
+        compaction=r.compaction, trigger=r.trigger, tokens=r.tokens, items=r.items, rung=r.rung
     ),
     e.CompactionRung: lambda r: CompactionRung(
         compaction=r.compaction, rung=r.rung, state=r.state, reason=r.reason, figures=r.figures

@@ -16,7 +16,7 @@ from pod.events import Event, Init
 from pod.manifest.model import BETWEEN_RUNS
 
 _STYLES = (
-    ("warning", "yellow"), ("retry", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("pruned", "cyan"),
+    ("warning", "yellow"), ("retry", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("roll", "cyan"), ("pruned", "cyan"),
     ("  denied", "red"), ("request", "dim"), ("  ", "none"),
 )  # fmt: skip
 
@@ -132,9 +132,9 @@ class State:
                 self._do(self.calls.get(rest, "tool") if rest else "between requests")
             case "compaction.started":
                 self.compacting = True
-                self._do("compacting")
+                self._do("rolling over" if event.rung == "rollover" else "compacting")
             case "compaction.rung":
-                self.now = f"compacting: {event.rung} {event.state}"
+                self.now = f"{'rolling over' if event.rung == 'rollover' else 'compacting'}: {event.rung} {event.state}"
             case "compaction.progress":
                 numbers = [(k, v) for k, v in event.figures.items() if type(v) is int and v]
                 counts = ", ".join(f"{k.replace('_', ' ')} {v:,}" for k, v in numbers[:2])
