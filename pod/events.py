@@ -32,8 +32,20 @@ class _Event(BaseModel):
     at: str = Field(default_factory=now)
 
 
+class CallMade(BaseModel):
+    """A call in a reply."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str
+    name: str
+    arguments: str
+
+
 class Init(_Event):
-    """The first event of a stream: what runs."""
+    """The first event of a stream: what runs, and from where. `tokens` are those of the next request, `requests` those so far of a
+    run that goes on, `calls` those of an earlier reply that wait for their result.
+    """
 
     type: Literal["init"] = "init"
     schema_version: int = SCHEMA
@@ -46,6 +58,9 @@ class Init(_Event):
     window_source: str
     available: int
     triggers: dict[str, int | None] = Field(default_factory=dict[str, int | None])
+    tokens: int = 0
+    requests: int = 0
+    calls: tuple[CallMade, ...] = ()
 
 
 class InputReceived(_Event):
@@ -100,16 +115,6 @@ class RequestStarted(_Event):
     provenance: str
     ceiling: int
     trigger: int | None = None
-
-
-class CallMade(BaseModel):
-    """A call in a reply."""
-
-    model_config = ConfigDict(frozen=True)
-
-    call_id: str
-    name: str
-    arguments: str
 
 
 class RequestCompleted(_Event):

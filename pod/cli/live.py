@@ -102,10 +102,12 @@ class State:
         self.compacting = False
 
     def begin(self, init: Init) -> None:
-        """The figures that do not change."""
+        """The figures that do not change, and where a run that goes on stands."""
         self.pod, self.model, self.ceiling = init.pod, init.model, init.available
         inside = [value for key, value in init.triggers.items() if value and key not in BETWEEN_RUNS]
         self.trigger = min(inside or filter(None, init.triggers.values()), default=0)
+        self.tokens, self.lines.request = init.tokens, init.requests
+        self.calls = {call.call_id: f"{call.name} {call.arguments}" for call in init.calls}
 
     def event(self, event: Event) -> None:
         """Follows an event."""
