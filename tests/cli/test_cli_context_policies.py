@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import anyio
 import pytest
 
+from pod import operations
 from pod.cli.main import main
 from pod.context.notebook import NOTES
 from pod.context.policy import ASK_A_MODEL
 from pod.foresight import foresee
 from pod.log import entries as e
+from pod.log.segment import entries
 from pod.outlook import outlook
 from pod.result import RunResult
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, compacting, manifest, summariser
@@ -249,3 +252,24 @@ async def test_the_way_out_that_a_warning_of_the_ceiling_names_is_one(rig: Rig) 
         acts = manifest(model=MODEL, context={"policy": policy})
         async with rig.open(Agent(caller(30), window=20_000), acts, name=policy, tools=[Counted(1_000).tool]) as pod:
             assert (await pod.run("go")).status == "finished", policy
+
+
+@pytest.mark.anyio
+async def test_the_doctor_finds_a_pod_fine_after_a_compaction_and_a_rewind_and_no_stray_log(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = manifest(model=MODEL, context={"policy": "checkpoint"}, compaction=compacting(8_000))
+    async with rig.open(Agent(caller(14)), made, tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+    assert len(rig.segments()) > 1
+    first_run = next(line.seq for line in entries(rig.segments()[0]) if line.kind == "tool_result")
+    await operations.rewind(rig.home, "p", first_run)
+    capsys.readouterr()
+    assert main(["doctor", "p"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("p: fine: ") and "left by a rewind" in out and "no pointer" not in out
+    stray = rig.folder().path / "f0000000-stray.jsonl"
+    shutil.copy(rig.segments()[0], stray)
+    assert main(["doctor", "p"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("p: can be opened: ") and f"{stray}: no pointer or lineage" in out
