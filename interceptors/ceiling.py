@@ -25,6 +25,9 @@ WARNING = "context_high"
 """The code of that warning."""
 
 
+WAY_ON = "Set a [context] policy that acts (compact, checkpoint, rollover)"
+"""The way out where nothing makes the context smaller: a trigger alone does nothing under a written `off` or `warn`."""
+
 LEARNED_ANEW = (
     "another [model] context_window, where the model has more (what was learned is then dropped), a fork from an entry "
     "before it was learned (pod fork NAME NEW --at SEQ), "
@@ -150,7 +153,7 @@ def _warning(occupancy: Occupancy, budget: Budget) -> Warned:
     share = round(100 * occupancy.tokens / max(budget.available, 1))
     message = (
         f"the context is at {occupancy.tokens:,} of {budget.available:,} tokens ({share} %), and the policy does not "
-        "make it smaller; requests above that are refused. Set a trigger in [compaction] to go on beyond it."
+        f"make it smaller; requests above that are refused. {WAY_ON} to go on beyond it."
     )
     figures = {"tokens": occupancy.tokens, "available": budget.available, "provenance": occupancy.provenance}
     return Warned(code=WARNING, message=message, figures=figures)

@@ -142,7 +142,8 @@ class CompactTrigger(Interceptor):
         if not self.settings.overflow_recovery:
             hint = (
                 f"{_sentence(error.message)} Nothing was compacted: the context policy is {self.settings.policy!r} and "
-                "overflow_recovery is off. Set [context] overflow_recovery = true, or a trigger in [compaction]"
+                "overflow_recovery is off. Set [context] overflow_recovery = true, or leave it unset under a policy that acts "
+                "(compact, checkpoint, rollover)"
             )
             return Stop(_failure(error, hint))
         if overflows > OVERFLOW_RECOVERIES:

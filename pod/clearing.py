@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from interceptors.prune import TRIGGER_SHARE
-from pod.manifest import ACTING, Manifest, trigger_tokens
+from pod.manifest import Manifest, trigger_tokens
 from worker.budget import budget_of
 from worker.models.base import Capabilities, ToolClearing
 from worker.tools import Tool
@@ -36,7 +36,7 @@ def clearing_of(manifest: Manifest, capabilities: Capabilities, tools: Iterable[
     available = budget_of(
         capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens
     ).available
-    triggers = manifest.triggers.values() if manifest.policy in ACTING else ()
+    triggers = manifest.acting_triggers.values()
     lowest = min([*(trigger_tokens(trigger, available) for trigger in triggers), available])
     return ToolClearing(
         trigger=max(int(TRIGGER_SHARE * lowest), prune.protected_tokens),

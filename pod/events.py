@@ -32,8 +32,20 @@ class _Event(BaseModel):
     at: str = Field(default_factory=now)
 
 
+class CallMade(BaseModel):
+    """A call in a reply."""
+
+    model_config = ConfigDict(frozen=True)
+
+    call_id: str
+    name: str
+    arguments: str
+
+
 class Init(_Event):
-    """The first event of a stream: what runs."""
+    """The first event of a stream: what runs, and from where. `tokens` are those of the next request, `requests` those so far of a
+    run that goes on, `calls` those of an earlier reply that wait for their result.
+    """
 
     type: Literal["init"] = "init"
     schema_version: int = SCHEMA
@@ -46,6 +58,9 @@ class Init(_Event):
     window_source: str
     available: int
     triggers: dict[str, int | None] = Field(default_factory=dict[str, int | None])
+    tokens: int = 0
+    requests: int = 0
+    calls: tuple[CallMade, ...] = ()
 
 
 class InputReceived(_Event):
@@ -100,16 +115,6 @@ class RequestStarted(_Event):
     provenance: str
     ceiling: int
     trigger: int | None = None
-
-
-class CallMade(BaseModel):
-    """A call in a reply."""
-
-    model_config = ConfigDict(frozen=True)
-
-    call_id: str
-    name: str
-    arguments: str
 
 
 class RequestCompleted(_Event):
@@ -227,13 +232,14 @@ class ContextCounted(_Event):
 
 
 class CompactionStarted(_Event):
-    """A compaction begins."""
+    """A compaction begins, with the rung that is tried first (empty: none is left, or an older log)."""
 
     type: Literal["compaction.started"] = "compaction.started"
     compaction: str
     trigger: str
     tokens: int
     items: int
+    rung: str = ""
 
 
 class CompactionRung(_Event):
@@ -485,7 +491,7 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         error=str(r.result.get("message") or r.result.get("reason") or ""),
     ),
     e.CompactionStarted: lambda r: CompactionStarted(
-        compaction=r.compaction, trigger=r.trigger, tokens=r.tokens, items=r.items
+        compaction=r.compaction, trigger=r.trigger, tokens=r.tokens, items=r.items, rung=r.rung
     ),
     e.CompactionRung: lambda r: CompactionRung(
         compaction=r.compaction, rung=r.rung, state=r.state, reason=r.reason, figures=r.figures

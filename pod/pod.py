@@ -19,7 +19,7 @@ from interceptors.approvals import ApprovalScope
 from pod import setup
 from pod.bus import Subscription, Told
 from pod.errors import UsageProblem, in_a_folder
-from pod.events import Event, Init, event_of
+from pod.events import CallMade, Event, Init, event_of
 from pod.handle import RunHandle
 from pod.instructions import collect
 from pod.intake import said
@@ -316,11 +316,17 @@ class Pod:
         running, state = self.running, self.running.session.state
         sender = running.worker.sender
         budget = sender.budget(sender.model)
-        triggers = {k: setup.trigger_value(v, budget.available) for k, v in self.manifest.triggers.items()}
+        triggers = {k: setup.trigger_value(v, budget.available) for k, v in self.manifest.acting_triggers.items()}
         return Init(
             pod=self.name, session=state.start.session, segment=state.start.segment, manifest=self.manifest.digest,
             model=sender.model.name, window=budget.window, window_source=budget.window_source, available=budget.available,
-            triggers=dict(triggers), seq=state.last_seq,
+            triggers=dict(triggers), tokens=sender.occupancy().tokens,
+            requests=state.history.counters.requests if state.run is not None else 0,
+            calls=tuple(
+                CallMade(call_id=call.item.call_id, name=call.item.name, arguments=call.item.arguments)
+                for call in state.history.unresolved
+            ),
+            seq=state.last_seq,
         )  # fmt: skip
 
     @property

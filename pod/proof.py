@@ -21,6 +21,9 @@ from worker.models.base import Model
 WARNING = "warning rollover.warn; the window's end"
 """What the line says of the warning before a window ends."""
 
+AT_THE_CEILING = "no trigger is set: compaction at the ceiling only"
+"""What the line says where the policy acts and nothing is set that starts it earlier."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -53,7 +56,7 @@ class WorkerNumbers:
 @dataclass(frozen=True, slots=True)
 class Numbers:
     """What `prove` looks at, in tokens, and where it comes from, for the message. `warning` is where someone chose that a
-    window is warned of its end.
+    window is warned of its end. `acts`: whether the policy changes the context by itself.
     """
 
     overhead: int
@@ -67,6 +70,7 @@ class Numbers:
     model: str = ""
     parts: tuple[tuple[str, int], ...] = ()
     warning: int | None = None
+    acts: bool = False
 
 
 class DoesNotFit(UsageProblem):
@@ -203,13 +207,14 @@ def prove(
     worker: WorkerNumbers | None = None,
     *,
     warning: int | None = None,
+    acts: bool = False,
     parts: Sequence[tuple[str, int]] = (),
 ) -> list[Line]:
     """The proof, line by line, in tokens; it holds where every line is `ok`. Pure.
 
     With triggers: fixed overhead + the largest summary + what must stay lie below half the lowest trigger (a compaction
     that can't reach that would come again at once), each trigger below what is available, and a window's `warning` below
-    each that ends it. Always: overhead and what
+    each that ends it. A policy that `acts` without one does so at the ceiling, and a line says so. Always: overhead and what
     must stay below what is available, and the compact worker's budget in its own window.
     """
     lines = [
@@ -232,6 +237,8 @@ def prove(
         total = overhead + mandatory
         lines.append(Line("current request, unanswered calls", mandatory))
         lines.append(Line("the first request; what is available", total, available, total < available, "sum"))
+        if acts:
+            lines.append(Line(AT_THE_CEILING, available, kind="check"))
     if worker is not None:
         fits = worker.budget <= worker.available
         lines.append(
@@ -274,7 +281,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     return Numbers(
         overhead=sum(tokens for _, tokens in parts),
         available=budget.available,
-        triggers={k: written_tokens(v, budget.available) for k, v in manifest.triggers.items()} if acts else {},
+        triggers={k: written_tokens(v, budget.available) for k, v in manifest.acting_triggers.items()},
         summary_max=compaction.summary_max_tokens if compaction else 0,
         mandatory=mandatory,
         worker=_worker(manifest, first) if acts and compaction else None,
@@ -283,6 +290,7 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
         model=first.name,
         parts=parts,
         warning=written_tokens(manifest.window.warn, budget.available) if warns else None,
+        acts=acts,
     )
 
 
@@ -297,8 +305,9 @@ def check_numbers(numbers: Numbers) -> list[Line]:
     """The proof of some numbers. Raises `DoesNotFit` with the sum where it does not hold."""
     n = numbers
     lines = prove(
-        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker, warning=n.warning, parts=n.parts
-    )
+        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker,
+        warning=n.warning, acts=n.acts, parts=n.parts,
+    )  # fmt: skip
     if not all(line.ok for line in lines):
         raise DoesNotFit(lines, numbers)
     return lines

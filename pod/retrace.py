@@ -93,7 +93,7 @@ class Stored:
             known.models[model].capabilities, requested_output=m.model.max_output_tokens,
             buffer=m.context.buffer_tokens, learned=learned,
         )  # fmt: skip
-        triggers = {key: trigger_tokens(value, budget.available) for key, value in m.triggers.items()}
+        triggers = {key: trigger_tokens(value, budget.available) for key, value in m.acting_triggers.items()}
         return Bounds(budget.window, budget.available, budget.window - budget.available, triggers)
 
     def _of(self, label: str) -> _Known | None:

@@ -408,11 +408,14 @@ class Running:
         if self.manifest.policy != "rollover" or trigger == "overflow" or state.replies != 1 or state.small_window:
             return
         plan = self.compactor.plan(trigger)
-        available = plan.limits.available
-        end, key = min((setup.trigger_value(v, available), k) for k, v in self.manifest.request_triggers.items())
+        end, key = self._window_end(plan.limits.available)
         path = trigger_path(key)
         figures = {"tokens": plan.before.tokens, "overhead": plan.before.overhead, "at": end, "key": ".".join(path)}
         self.session.put(Warned(code="small_window", message=small_window(plan, key_label(path), end), figures=figures))
+
+    def _window_end(self, available: int) -> tuple[int, str]:
+        """Where a window ends, in tokens, and the key of the lowest trigger that says so."""
+        return min((setup.trigger_value(v, available), k) for k, v in self.manifest.request_triggers.items())
 
     def _said_before(self) -> Outcome | None:
         """The outcome of a reply that a killed runtime put on record, but not what it meant: asking again would send it back as input."""
@@ -433,6 +436,9 @@ class Running:
         oversized = self._oversized()
         if oversized is not None:
             return self.compactor.with_the_cause(oversized.failure(), str(outcome.detail.get("message") or ""))
+        if trigger == "request_threshold":
+            sender = self.worker.sender
+            _, trigger = self._window_end(sender.budget(sender.model).available)
         self._window_small(trigger)
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:

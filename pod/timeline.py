@@ -264,7 +264,7 @@ class Timeline:
     def _compaction(self, event: Event) -> Step | None:
         match event.type:
             case "compaction.started":
-                return {"trigger": event.trigger, "tokens": event.tokens, "items": event.items}
+                return {"trigger": event.trigger, "tokens": event.tokens, "items": event.items, "rung": event.rung}
             case "compaction.rung":
                 self._worker(event.figures, event.state)
                 return {"rung": event.rung, "state": event.state, "reason": event.reason, "figures": event.figures}

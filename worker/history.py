@@ -379,7 +379,7 @@ class History:
             tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)) - base.cleared)
         provenance: Provenance = "usage-adjusted" if base.removed and base.source != "tokenizer" else base.source
         return Occupancy(
-            tokens=tokens, provenance=provenance, overhead=int(overhead * k), pending=pending,
+            tokens=tokens, provenance=provenance, overhead=min(int(overhead * k), tokens), pending=pending,
             known=0 if base.source == "tokenizer" else max(parts.known, 0), barred=barred,
         )  # fmt: skip
 

@@ -40,8 +40,8 @@ class Baseline:
 
 
 class Occupancy(BaseModel):
-    """Tokens of the next request. `overhead` is the part that no compaction can lower (system prompt, schemas),
-    `pending` the raw estimate of queued input.
+    """Tokens of the next request. `overhead` is the part of them that no compaction can lower (system prompt, schemas;
+    estimated, so never above what was reported of the whole), `pending` the raw estimate of queued input.
 
     `known` are the tokens that a report or a count vouches for. `barred` says that the model's estimates were too low
     too often: automatic decisions then rest on `known` alone.

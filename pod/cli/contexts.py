@@ -88,8 +88,10 @@ def _triggers(view: Outlook) -> list[tuple[str, str]]:
     if not found:
         return [("triggers", "none set ([compaction])")]
     available = view.budget.available
+    inert = "" if view.manifest.acting_triggers else f"; starts nothing under {view.manifest.policy!r}"
     lines = [
-        f"{one.name} {one.tokens:,} ({share(one.tokens, available)} of the ceiling), {_origin(one)}" for one in found
+        f"{one.name} {one.tokens:,} ({share(one.tokens, available)} of the ceiling), {_origin(one)}{inert}"
+        for one in found
     ]
     return [("triggers" if not at else "", line if not at else f"{'':11} {line}") for at, line in enumerate(lines)]
 

@@ -42,7 +42,7 @@ def _text(pod: PodReport) -> str:
     entries = sum(segment.entries for segment in pod.segments)
     held = size(sum(segment.bytes for segment in pod.segments))
     busy = f", in use by process {pod.owner.get('pid', '?')}" if pod.busy else ""
-    word = "fine" if not pod.findings else "can be opened" if pod.ok else "DAMAGED"
+    word = "fine" if pod.fine else "can be opened" if pod.ok else "DAMAGED"
     what = f"{count(len(pod.segments), 'segment')}, {count(entries, 'log line')}, {held}"
     lines = [f"{pod.name}: {word}: {what}{busy}"]
     if any(found.code == "left_over" for found in pod.findings):

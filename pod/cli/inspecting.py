@@ -11,7 +11,7 @@ from interceptors.redact import secrets_in
 from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show, show_bytes, show_json
-from pod.cli.progress import Lines, native_line, why_ended, worker_figures
+from pod.cli.progress import Lines, begins, ends, native_line, why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
 from pod.errors import UsageProblem
@@ -207,7 +207,7 @@ def _line(step: Step) -> str:
             why = PRUNES.get(step["reason"], one_line(step["reason"]))
             return f"pruned {count(step['results'], 'result')}: {what}, because {why}"
         case "compaction.started":
-            return f"compaction ({step['trigger']}): {step['tokens']:,} tokens, {count(step['items'], 'item')}"
+            return begins(step["rung"], step["trigger"], step["tokens"], step["items"])
         case "compaction.rung":
             reason = f": {one_line(step['reason'], 200)}" if step["reason"] else ""
             return f"  {step['rung']} {step['state']}{worker_figures(step['figures'])}{reason}"
@@ -215,7 +215,7 @@ def _line(step: Step) -> str:
             return f"  {native_line(step)}"
         case "compaction.completed":
             notes = "".join(f"; {one_line(note, 100)}" for note in step["notes"][:3])
-            return f"compacted by {step['rung']}: {step['before']:,} -> {step['after']:,} tokens{notes}"
+            return f"{ends(step['rung'], step['before'], step['after'])}{notes}"
         case "compaction.failed":
             return f"compaction failed{' (mandatory)' if step['mandatory'] else ''}: {one_line(step['reason'], 300)}"
         case "segment.verified":

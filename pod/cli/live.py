@@ -16,7 +16,7 @@ from pod.events import Event, Init
 from pod.manifest.model import BETWEEN_RUNS
 
 _STYLES = (
-    ("warning", "yellow"), ("retry", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("pruned", "cyan"),
+    ("warning", "yellow"), ("retry", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("roll", "cyan"), ("pruned", "cyan"),
     ("  denied", "red"), ("request", "dim"), ("  ", "none"),
 )  # fmt: skip
 
@@ -102,10 +102,12 @@ class State:
         self.compacting = False
 
     def begin(self, init: Init) -> None:
-        """The figures that do not change."""
+        """The figures that do not change, and where a run that goes on stands."""
         self.pod, self.model, self.ceiling = init.pod, init.model, init.available
         inside = [value for key, value in init.triggers.items() if value and key not in BETWEEN_RUNS]
         self.trigger = min(inside or filter(None, init.triggers.values()), default=0)
+        self.tokens, self.lines.request = init.tokens, init.requests
+        self.calls = {call.call_id: f"{call.name} {call.arguments}" for call in init.calls}
 
     def event(self, event: Event) -> None:
         """Follows an event."""
@@ -132,9 +134,9 @@ class State:
                 self._do(self.calls.get(rest, "tool") if rest else "between requests")
             case "compaction.started":
                 self.compacting = True
-                self._do("compacting")
+                self._do("rolling over" if event.rung == "rollover" else "compacting")
             case "compaction.rung":
-                self.now = f"compacting: {event.rung} {event.state}"
+                self.now = f"{'rolling over' if event.rung == 'rollover' else 'compacting'}: {event.rung} {event.state}"
             case "compaction.progress":
                 numbers = [(k, v) for k, v in event.figures.items() if type(v) is int and v]
                 counts = ", ".join(f"{k.replace('_', ' ')} {v:,}" for k, v in numbers[:2])

@@ -123,6 +123,9 @@ def _help_on(words: list[str]) -> int:
     return _dispatch([*words, "--help"])
 
 
+TAKES_AWAY = frozenset({"rm", "gc", "clear", "rewind"})
+"""Commands that take something away: never the first to be offered for a word that is none."""
+
 WITHOUT_HOME = frozenset({"manifest", "models", "tools", "completion"})
 """Commands that look at no pod."""
 
@@ -153,12 +156,12 @@ def _parsed(command: Command, arguments: list[str]) -> Any:
 
 
 def _unknown(name: str) -> int:
-    import difflib
-
-    near = difflib.get_close_matches(name, COMMANDS, 1, 0.6)
-    what = "option" if name.startswith("-") else "command"
-    hint = f"did you mean {near[0]!r}?" if near else "`pod --help` lists the commands"
     from pod.cli.failing import note
+    from pod.cli.near import did_you_mean
+
+    what = "option" if name.startswith("-") else "command"
+    words = ("--help", "--version") if what == "option" else COMMANDS
+    hint = did_you_mean(name, words, last=TAKES_AWAY) or "`pod --help` lists the commands"
 
     note(f"pod: error: unknown {what} {name!r}; {hint}")
     return 2

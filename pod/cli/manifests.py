@@ -28,6 +28,7 @@ def _new(args: argparse.Namespace) -> int:
     from pod.manifest import ModelSection
     from pod.manifest.render import new_manifest_text
     from pod.manifest.validate import said
+    from worker.models.registry import create_model
 
     given = None if args.what == "-" else args.what
     path = Path(given) if given is not None and given.endswith(".toml") else None
@@ -44,6 +45,7 @@ def _new(args: argparse.Namespace) -> int:
                 f"{name} is neither a pod's name nor a file: a manifest's name ends with .toml"
             ) from error
         raise UsageProblem(f"{name} {said(error)}; name the pod with --name") from error
+    create_model(args.model)  # raises for a name that no run would take
     if path is None:
         show(text)
         if is_terminal(sys.stdout):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 WIDTH = 78
 """Characters of a line of help, where the terminal's width does not say otherwise."""
 
 LONGEST = 400
 """Characters that are shown of what is wrong with an argument, which may itself be of any length."""
+
+
+UNRECOGNIZED = "unrecognized arguments: "
+"""How argparse begins what it says of arguments that it does not know."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,12 +27,40 @@ class Parser(argparse.ArgumentParser):
         )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
-        """One line and the way to the help; exit code 2."""
+        """One line with what may be meant, and the way to the help; exit code 2."""
         from pod.cli.failing import note
 
         said = message if len(message) <= LONGEST else f"{message[:LONGEST]}..."
-        note(f"pod: error: {said}; see `{self.prog} --help`")
+        if message.startswith(UNRECOGNIZED) and (hint := self._meant(message.removeprefix(UNRECOGNIZED).split())):
+            said = f"{said}; {hint}"
+        note(f"pod: error: {said}{' See' if said.endswith('?') else '; see'} `{self.prog} --help`")
         raise SystemExit(2)
+
+    def _meant(self, words: list[str]) -> str:
+        """The option that the first of the words that looks like one may stand for."""
+        from pod.cli.near import did_you_mean
+
+        wrong = next((word.partition("=")[0].strip("-") for word in words if word[:1] == "-" and len(word) > 2), "")
+        return did_you_mean(wrong, sorted(option[2:] for option in self._long_options()), prefix="--")
+
+    def _long_options(self) -> set[str]:
+        """Those of this parser and of its actions: argparse has the outer parser say what an inner one does not know."""
+        found = {option for option in self._option_string_actions if option.startswith("--")}
+        for action in self._actions:
+            if isinstance(choices := cast("Any", action.choices), dict):
+                inner = cast("dict[str, Any]", choices).values()
+                found.update(*(each._long_options() for each in inner if isinstance(each, Parser)))
+        return found
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """A value that is none of the choices is told with the one that may be meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            from pod.cli.near import did_you_mean
+
+            hint = did_you_mean(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}; {hint}" if hint else error.message) from None
 
 
 class ActionParser(Parser):

@@ -115,6 +115,18 @@ def summary(result: RunResult) -> str:
     return ", ".join(parts)
 
 
+def begins(rung: str, trigger: str, tokens: int, items: int) -> str:
+    """A compaction that begins with a rung, in one line: a rollover summarises nothing."""
+    verb, fate = ("rolling over", "stay behind") if rung == "rollover" else ("compacting", "to summarise")
+    return f"{verb} ({trigger}): {tokens:,} tokens, {count(items, 'item')} {fate}"
+
+
+def ends(rung: str, before: int, after: int) -> str:
+    """A compaction that a rung made, in one line."""
+    verb = "rolled over" if rung == "rollover" else f"compacted by {rung}"
+    return f"{verb}: {before:,} -> {after:,} tokens"
+
+
 class Lines:
     """Events as lines. Remembers what a line needs from earlier events."""
 
@@ -147,14 +159,12 @@ class Lines:
                 return f"pruned {count(event.results, 'result')}: {saved}"
             case "compaction.started":
                 self._compacting = time.monotonic()
-                return (
-                    f"compacting ({event.trigger}): {event.tokens:,} tokens, {count(event.items, 'item')} to summarise"
-                )
+                return begins(event.rung, event.trigger, event.tokens, event.items)
             case "compaction.completed":
                 took = span(time.monotonic() - self._compacting) if self._compacting else ""
                 self._compacting = 0.0
                 tail = f" ({took})" if took else ""
-                return f"compacted by {event.rung}: {event.before:,} -> {event.after:,} tokens{tail}"
+                return f"{ends(event.rung, event.before, event.after)}{tail}"
             case "compaction.failed":
                 self._compacting = 0.0
                 return self._cut(f"compaction failed: {event.reason}")

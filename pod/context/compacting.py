@@ -130,8 +130,8 @@ class Compactor:
         head = state.history.view[: plan.cut.at]
         session.put(
             e.CompactionStarted(
-                compaction=label, trigger=plan.trigger, tokens=plan.before.tokens, cut=plan.cut.at, items=len(head),
-                upto=state.last_seq, source_hash=source_hash(head), focus=focus,
+                compaction=label, trigger=plan.trigger, tokens=plan.before.tokens, rung=names[0] if names else "",
+                cut=plan.cut.at, items=len(head), upto=state.last_seq, source_hash=source_hash(head), focus=focus,
             )
         )  # fmt: skip
         try:

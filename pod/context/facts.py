@@ -18,8 +18,9 @@ STRATEGY = "extract-2"
 LABELS = ("untrusted-memory", "no-approvals", "no-authority")
 """What every checkpoint is."""
 
-Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
-"""What asked for a new segment; `agent`: the agent itself, by the tool `new_context`."""
+Trigger: TypeAlias = Literal["threshold", "request_threshold", "rollover.at", "overflow", "ceiling", "hand", "agent"]
+"""What asked for a new segment: a trigger of the manifest by its key, else what happened; `agent`: the agent itself, by the tool
+`new_context`."""
 
 
 def trigger_of(detail: Mapping[str, Any]) -> Trigger:

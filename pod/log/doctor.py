@@ -135,13 +135,23 @@ def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy
     for path in _all_logs(folder):
         if path.with_name(f"{path.stem.split('.compact-')[0]}.jsonl") in line or odd_kind(path) is not None:
             continue
-        text = "no pointer or lineage that reads refers to this log; it is kept, and nothing is resumed from it"
-        findings.append(Finding(code="orphan_segment", severity="note", path=path, text=text))
+        findings.append(_outside(path, line))
         try:
             reports.append(_segment_report(path, survey(path), "orphan"))
         except NewerFormat as error:
             findings.append(Finding(code="newer_format", severity="note", path=path, text=str(error)))
     return reports
+
+
+def _outside(path: Path, line: Sequence[Path]) -> Finding:
+    """A log that the active segment does not descend from: one that a rewind left is in order."""
+    rewinds = (log for log in line if (start := first_entry(log)) is not None and start.lineage.kind_ == "rewound_from")
+    last = next(rewinds, None)
+    if last is not None and path.parent == last.parent and path.name < last.name:  # names rise with time
+        text = "left by a rewind; it is kept, and nothing is resumed from it"
+        return Finding(code="rewound_segment", severity="note", path=path, text=text)
+    text = "no pointer or lineage that reads refers to this log; it is kept, and nothing is resumed from it"
+    return Finding(code="orphan_segment", severity="note", path=path, text=text)
 
 
 def _odd_logs(folder: PodFolder, active: str) -> Iterator[Finding]:

@@ -95,12 +95,15 @@ class RunEndedEntry(Record):
 
 
 class CompactionStarted(Record):
-    """A compaction begins. `upto` is the last entry that it summarises, `cut` the place in the view."""
+    """A compaction begins, with the rung that is tried first. `upto` is the last entry that it summarises, `cut` the place in
+    the view.
+    """
 
     kind = "compaction_started"
     compaction: str
     trigger: str
     tokens: int
+    rung: str = ""
     cut: int = 0
     items: int = 0
     upto: int = 0

@@ -9,12 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Code: TypeAlias = Literal[
     "pointer", "segment_missing", "damage", "torn_tail", "beginning_lost", "entries_missing", "newer_format",
-    "orphan_segment", "unreadable", "stale_temporary", "blob_missing", "blob_altered", "left_over", "mode",
+    "orphan_segment", "rewound_segment", "unreadable", "stale_temporary", "blob_missing", "blob_altered", "left_over", "mode",
 ]  # fmt: skip
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
 LOSSES: frozenset[Code] = frozenset({"segment_missing", "damage", "beginning_lost", "entries_missing"})
 """Findings that say that entries of the session's past are lost, or can't be read as they stand."""
+
+
+ORDINARY: frozenset[Code] = frozenset({"rewound_segment"})
+"""Findings that only tell what ordinary use left."""
 
 
 class Finding(BaseModel):
@@ -59,6 +63,11 @@ class PodReport(BaseModel):
     owner: dict[str, Any] = Field(default_factory=dict[str, Any])
     segments: tuple[SegmentReport, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def fine(self) -> bool:
+        """Whether nothing is found but what ordinary use leaves."""
+        return all(f.code in ORDINARY for f in self.findings)
 
     @property
     def ok(self) -> bool:

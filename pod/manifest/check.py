@@ -160,6 +160,15 @@ def _compaction(manifest: Manifest) -> Iterator[Finding]:
     c = manifest.compaction
     if c is None:
         return
+    if manifest.triggers and not manifest.acting_triggers:
+        names = list(manifest.triggers)
+        verb = "starts" if len(names) == 1 else "start"
+        yield Finding(
+            f"{' and '.join(names)} {verb} no compaction: the context policy is {manifest.policy!r}",
+            (trigger_path(names[0]), ("context", "policy")),
+            "warning",
+            "take a policy that acts (compact, checkpoint, rollover), or leave them out",
+        )
     available = room(manifest.model, manifest.context.buffer_tokens)
     tokens = {
         key: trigger if isinstance(trigger, int) else trigger_tokens(trigger, available) if available else None

@@ -99,8 +99,8 @@ class RolloverSection(Section):
 
 
 class CompactionSection(Section):
-    """Compaction: a finished part of the history is replaced by a summary. Without this table there is none; with an
-    empty one it happens by hand only.
+    """Compaction: a finished part of the history is replaced by a summary. Where no trigger is set here, a `policy` that was
+    written and acts compacts at the ceiling only (and after an overflow); without a written one it happens by hand only.
 
     The numbers before the new segment (overview, worker) bound the compact worker, those after it (retained,
     summary, auto-read, result) what the new segment starts with. All are tokens unless the key says otherwise.

@@ -153,7 +153,11 @@ def find_manifest(path_or_name: str | os.PathLike[str]) -> Path:
             return shipped
     if why == A_FOLDER:
         raise ManifestError([Problem("is a folder, not a manifest", file=text)])
-    raise ManifestError([Problem(why, file=text, hint=f"shipped manifests: {', '.join(shipped_names())}")])
+    import difflib
+
+    near = difflib.get_close_matches(text.removesuffix(".toml"), shipped_names(), 1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    raise ManifestError([Problem(why, file=text, hint=f"{meant}shipped manifests: {', '.join(shipped_names())}")])
 
 
 @dataclass

@@ -82,17 +82,20 @@ class Manifest(Section):
     @property
     def triggers(self) -> dict[str, int | str]:
         """The triggers of the policy that are set, by key: tokens, or a share of what the window leaves for input. Those of
-        `[compaction]` count under every policy.
+        `[compaction]` bound a compaction by hand under every policy.
         """
         own: dict[str, int | str] = {"rollover.at": self.window.at} if self.policy == "rollover" else {}
         return {**own, **self._compaction_triggers}
 
     @property
+    def acting_triggers(self) -> dict[str, int | str]:
+        """The triggers that start something: all of them where the policy acts, else none."""
+        return self.triggers if self.policy in ACTING else {}
+
+    @property
     def request_triggers(self) -> dict[str, int | str]:
-        """Those of the triggers that are looked at between two requests, where the policy acts: the lowest of them acts."""
-        if self.policy not in ACTING:
-            return {}
-        return {key: value for key, value in self.triggers.items() if key not in BETWEEN_RUNS}
+        """Those of the acting triggers that are looked at between two requests: the lowest of them acts."""
+        return {key: value for key, value in self.acting_triggers.items() if key not in BETWEEN_RUNS}
 
     @property
     def window(self) -> RolloverSection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from typing import Any
 import anyio
 import pytest
 
+from pod import operations
 from pod.cli.main import main
 from pod.context.notebook import NOTES
 from pod.context.policy import ASK_A_MODEL
 from pod.foresight import foresee
 from pod.log import entries as e
+from pod.log.segment import entries
 from pod.outlook import outlook
 from pod.result import RunResult
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, compacting, manifest, summariser
@@ -217,3 +220,56 @@ def test_a_warning_that_nobody_chose_gives_way_to_an_earlier_end(
     assert main(["manifest", "check", "m.toml"]) == 0
     out = capsys.readouterr().out
     assert "trigger rollover.at" in out and ("trigger request_threshold" in out) == ("request_threshold" in more)
+
+
+# -- triggers that start nothing ----------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("policy", ["off", "warn"])
+async def test_a_trigger_that_starts_nothing_is_no_trigger_of_the_run_and_shown_as_inert(
+    rig: Rig, capsys: pytest.CaptureFixture[str], policy: str
+) -> None:
+    made = manifest(model=MODEL, context={"policy": policy}, compaction=compacting(12_000, threshold=9_000))
+    async with rig.open(Agent(caller(1)), made, tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+        assert pod.init_event().triggers == {}
+    assert main(["context", "p"]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if "threshold" in line]
+    assert len(shown) == 2 and all(f"starts nothing under '{policy}'" in line for line in shown)
+
+
+@pytest.mark.anyio
+async def test_the_way_out_that_a_warning_of_the_ceiling_names_is_one(rig: Rig) -> None:
+    """Under a written `warn` a trigger changes nothing: the warning names the policy, and with that the run goes on."""
+    made = manifest(model=MODEL, context={"policy": "warn"}, compaction=compacting(12_000))
+    async with rig.open(Agent(caller(30), window=20_000), made, tools=[Counted(1_000).tool]) as pod:
+        assert (await pod.run("go")).error_kind == "over_budget"
+    (warned,) = [w for w in rig.of(Warned) if w.code == "context_high"]
+    assert "Set a [context] policy that acts (compact, checkpoint, rollover)" in warned.message
+    assert "[compaction]" not in warned.message
+    for policy in ("compact", "checkpoint", "rollover"):
+        acts = manifest(model=MODEL, context={"policy": policy})
+        async with rig.open(Agent(caller(30), window=20_000), acts, name=policy, tools=[Counted(1_000).tool]) as pod:
+            assert (await pod.run("go")).status == "finished", policy
+
+
+@pytest.mark.anyio
+async def test_the_doctor_finds_a_pod_fine_after_a_compaction_and_a_rewind_and_no_stray_log(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = manifest(model=MODEL, context={"policy": "checkpoint"}, compaction=compacting(8_000))
+    async with rig.open(Agent(caller(14)), made, tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+    assert len(rig.segments()) > 1
+    first_run = next(line.seq for line in entries(rig.segments()[0]) if line.kind == "tool_result")
+    await operations.rewind(rig.home, "p", first_run)
+    capsys.readouterr()
+    assert main(["doctor", "p"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("p: fine: ") and "left by a rewind" in out and "no pointer" not in out
+    stray = rig.folder().path / "f0000000-stray.jsonl"
+    shutil.copy(rig.segments()[0], stray)
+    assert main(["doctor", "p"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("p: can be opened: ") and f"{stray}: no pointer or lineage" in out

@@ -38,6 +38,21 @@ def test_what_is_neither_a_name_nor_a_file_is_refused(word: str, said: str, shel
     assert list(shell.rig.work.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("offline:survayor", "there are offline:surveyor"),
+        ("opnai:gpt-5", "did you mean 'openai'?"),
+        ("gpt-5", "--model"),
+    ],
+)
+def test_a_new_manifest_names_no_model_that_no_run_would_take(model: str, said: str, shell: Shell) -> None:
+    for what in ("agent.toml", "agent"):
+        assert shell("manifest", "new", what, "--model", model, code=2) == ""
+        assert said in shell.err
+    assert list(shell.rig.work.iterdir()) == []
+
+
 def test_an_untouched_new_manifest_says_which_key_is_missing_and_makes_no_pod(shell: Shell) -> None:
     shell("manifest", "new", "agent.toml")
     assert "fine" in shell("manifest", "check", "agent.toml")

@@ -16,6 +16,7 @@ from pod.cli.pulse import HEARTBEAT, Pulse
 from pod.events import (
     ApprovalAnsweredEvent,
     ApprovalAskedEvent,
+    CallMade,
     CompactionCompleted,
     CompactionProgress,
     CompactionStarted,
@@ -24,6 +25,7 @@ from pod.events import (
     PermissionDeniedEvent,
     RequestStarted,
     ToolCompleted,
+    ToolStarted,
     Warning_,
 )
 
@@ -124,3 +126,17 @@ def test_a_no_in_the_log_stands_for_the_denial_that_follows_and_a_yes_says_what_
     yes = ApprovalAnsweredEvent(id="yes", approved=True, by="ann")
     assert lines.of(yes) == "  approved: shell: yes; by ann (writes for the rest of the run)"
     assert lines.of(yes.model_copy(update={"scope": "once"})) == "  approved: shell: yes; by ann (this call)"
+
+
+def test_a_run_that_goes_on_shows_from_where_and_which_call_runs() -> None:
+    """After an approval the call's reply is of an earlier process: what began tells its name, the occupancy and the request."""
+    state = State(Lines())
+    made = CallMade(call_id="c", name="write_file", arguments='{"path": "new.txt"}')
+    state.begin(Init(pod="p", session="s", segment="g", model="m:x", window=9_000, window_source="table", available=8_000,
+                     tokens=2_345, requests=3, calls=(made,)))  # fmt: skip
+    state.event(ToolStarted(call_id="c"))
+    console = Console(width=120, force_terminal=True, color_system=None)
+    with console.capture() as captured:
+        console.print(state)
+    shown = captured.get()
+    assert "request 3" in shown and "2,345 / 8,000 tokens" in shown and "write_file" in shown and "new.txt" in shown

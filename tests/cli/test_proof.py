@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pod.manifest import CompactionSection, Manifest, ModelSection, load_manifest, shipped_names
-from pod.proof import DoesNotFit, Numbers, WorkerNumbers, check_numbers, numbers_of, prove
+from pod.manifest import ACTING, CompactionSection, Manifest, ModelSection, load_manifest, shipped_names
+from pod.proof import AT_THE_CEILING, DoesNotFit, Numbers, WorkerNumbers, check_numbers, numbers_of, prove
 
 SIZES = st.integers(min_value=0, max_value=200_000)
 
@@ -81,3 +81,21 @@ def test_a_long_task_counts(tmp_path: Path) -> None:
     assert check_numbers(numbers_of(manifest, tmp_path, "short"))
     with pytest.raises(DoesNotFit):
         check_numbers(numbers_of(manifest, tmp_path, "words and more words " * 3000))
+
+
+@pytest.mark.parametrize("policy", ["off", "warn", "compact", "checkpoint", "rollover"])
+@pytest.mark.parametrize("table", [None, CompactionSection(), CompactionSection(request_threshold=60_000)])
+def test_a_policy_that_acts_shows_where_it_does_also_without_a_trigger(
+    tmp_path: Path, policy: str, table: CompactionSection | None
+) -> None:
+    section = {"name": "openai-chat:m", "context_window": 100_000}
+    manifest = Manifest.model_validate({"model": section, "context": {"policy": policy}, "compaction": table})
+    numbers = numbers_of(manifest, tmp_path)
+    lines = check_numbers(numbers)
+    shown = [line for line in lines if line.label.startswith("trigger ")]
+    ceiling = [line.tokens for line in lines if line.label == AT_THE_CEILING]
+    if policy in ACTING:
+        assert bool(shown) != bool(ceiling), "either a trigger or the ceiling"
+        assert ceiling in ([], [numbers.available])
+    else:
+        assert not shown and not ceiling

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pod.manifest import (
+    ACTING,
     CompactionSection,
     Loaded,
     Manifest,
@@ -106,6 +107,8 @@ def test_a_compact_model_needs_a_name(tmp_path: Path) -> None:
         ("[compaction]\nthreshold = 90000\nrequest_threshold = 80000\n", "[compaction] threshold"),
         ("[compaction]\nsummary_max_tokens = 5000\n", "[compaction] summary_max_tokens"),
         ("[prune]\nprotected_tokens = 90000\n[compaction]\nthreshold = 80000\n", "[prune] protected_tokens"),
+        ('[context]\npolicy = "off"\n[compaction]\nthreshold = 80000\n', "[compaction] threshold"),
+        ('[context]\npolicy = "warn"\n[compaction]\nrequest_threshold = "70%"\n', "[compaction] request_threshold"),
         ("context_window = 32768\n[context]\nbuffer_tokens = 9000\n", "[context] buffer_tokens"),
     ],
 )
@@ -114,6 +117,19 @@ def test_what_works_but_helps_little_is_a_warning(tmp_path: Path, text: str, key
     assert [warning.key for warning in warnings] == [key]
     assert warnings[0].severity == "warning"
     assert warnings[0].line is not None
+
+
+def test_triggers_that_start_nothing_are_named_with_the_way_out_and_act_nowhere(tmp_path: Path) -> None:
+    text = "[compaction]\nthreshold = 70000\nrequest_threshold = 80000\n[context]\npolicy = "
+    inert = load(tmp_path, MODEL + text + '"warn"\n')
+    (warning,) = inert.warnings
+    assert "threshold and request_threshold start no compaction: the context policy is 'warn'" in str(warning)
+    assert "a policy that acts" in str(warning) and warning.line == 4
+    assert inert.manifest.acting_triggers == {} and inert.manifest.triggers
+    for policy in ACTING:
+        acting = load(tmp_path, MODEL + text + f'"{policy}"\n')
+        assert acting.manifest.acting_triggers == acting.manifest.triggers
+        assert not any("no compaction" in str(warning) for warning in acting.warnings)
 
 
 def test_equal_numbers_at_the_border_are_allowed(tmp_path: Path) -> None:

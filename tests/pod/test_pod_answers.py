@@ -56,6 +56,20 @@ async def test_a_yes_for_the_run_settles_the_other_questions_of_its_kind(tmp_pat
     assert (tmp_path / "work" / "one.txt").exists() and (tmp_path / "work" / "two.txt").exists()
 
 
+async def test_what_begins_a_stream_names_the_calls_that_wait_and_where_the_run_stands(tmp_path: Path) -> None:
+    model = ScriptedModel([TWO, say("done")])
+    async with pod(tmp_path, model) as p:
+        assert (p.init_event().requests, p.init_event().calls) == (0, ())
+        asked = await p.run("write both")
+        await p.approve(p.approvals[0].id)
+    async with pod(tmp_path, model) as p:
+        init = p.init_event()
+        assert init.requests == asked.requests == 1 and init.tokens > 0
+        assert [call.name for call in init.calls] == ["write_file", "write_file"]
+        assert (await p.resume()).status == "finished"
+        assert p.init_event().calls == () and p.init_event().requests == 0
+
+
 async def test_a_yes_for_one_call_leaves_the_other_open(tmp_path: Path) -> None:
     model = ScriptedModel([TWO, say("done")])
     async with pod(tmp_path, model) as p:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pod import operations
+from pod.cli.progress import Lines
 from pod.context.notebook import NOTES, SLOT_BYTES
 from pod.log import entries as e
 from pod.session import Session, load
@@ -16,6 +17,7 @@ from tests.pod.pod_rig import (
     Counted,
     Rig,
     caller,
+    compacting,
     contexts,
     filler,
     manifest,
@@ -180,6 +182,34 @@ async def test_a_window_that_is_too_small_names_the_trigger_that_ended_it(rig: R
     [warned] = [r for r in rig.of(Warned) if r.code == "small_window"]
     assert "above [compaction] request_threshold (9,000)" in warned.message
     assert warned.figures["key"] == "compaction.request_threshold" and warned.figures["at"] == 9_000
+
+
+@pytest.mark.parametrize(
+    ("sections", "trigger", "said"),
+    [
+        ({}, "rollover.at", "rolling over (rollover.at): "),
+        ({"compaction": {"request_threshold": 9_000, "retained_tokens": 2_000}}, "request_threshold", "rolling over (request_threshold): "),
+        ({"context": {"policy": "compact"}, "compaction": compacting(9_000)}, "request_threshold", "compacting (request_threshold): "),
+    ],
+)  # fmt: skip
+async def test_what_ends_a_window_is_named_by_its_own_key_and_what_happens_by_its_policy(
+    rig: Rig, sections: dict[str, Any], trigger: str, said: str
+) -> None:
+    rolls = {"context": {"policy": "rollover"}, "rollover": {"at": 12_000, "warn": 8_000}}
+    made = manifest(**(rolls | sections if "context" not in sections else sections))
+    async with rig.open(Agent(caller(20)), made, tools=[Counted(1_000).tool]) as pod:
+        assert (await pod.run("fetch")).status == "finished"
+        events = [event async for event in pod.events()]
+    assert {r.trigger for r in rig.of(e.CompactionStarted)} == {trigger}
+    lines = Lines()
+    begun = [lines.of(event) or "" for event in events if event.type == "compaction.started"]
+    ended = [lines.of(event) or "" for event in events if event.type == "compaction.completed"]
+    assert begun and all(line.startswith(said) for line in begun)
+    if said.startswith("rolling"):
+        assert all("summarise" not in line and line.endswith("stay behind") for line in begun)
+        assert ended and all(line.startswith("rolled over: ") for line in ended)
+    else:
+        assert ended and all(line.startswith(("compacted by ", "rolled over: ")) for line in ended)
 
 
 @pytest.mark.parametrize("length", [50, 30_000])

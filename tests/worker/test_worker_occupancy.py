@@ -63,6 +63,7 @@ def test_without_a_report_everything_is_estimated_with_the_heuristic_factor() ->
 def test_a_report_is_the_base_and_only_what_is_newer_is_estimated() -> None:
     history = history_of(*users(UserItem(text="go")), reported(10_000, output=200))
     assert history.occupancy(M, 999_999).tokens == 10_200
+    assert history.occupancy(M, 999_999).overhead == 10_200, "a part is never more than what was reported of the whole"
     later = UserItem(text="word " * 3_000)
     for record in users(later):
         history.apply(record)
