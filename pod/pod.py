@@ -367,14 +367,14 @@ def _given(given: Model | str | None, manifest: Manifest, tools: Mapping[str, To
     if given is None:
         return setup.pod_models(manifest, tools)
     if isinstance(given, str):
-        named = manifest.model.model_copy(update={"name": given, "fallback": ()})
+        named = setup.renamed(manifest.model, given)
         return setup.pod_models(manifest.model_copy(update={"model": named}), tools)
     return (given,)
 
 
 def _compact_models(given: Model | str | None, manifest: Manifest, models: tuple[Model, ...]) -> tuple[Model, ...]:
     if isinstance(given, str):
-        return setup.models_of(manifest.model.model_copy(update={"name": given, "fallback": ()}))
+        return setup.models_of(setup.renamed(manifest.model, given))
     if given is not None:
         return (given,)
     section = manifest.compaction.model if manifest.compaction else None
