@@ -317,6 +317,7 @@ class Running:
             for interceptor in self.chain:
                 interceptor.begin_run()
             renewal.instructions_changed(session, self.instructions)
+        renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)
         renewal.window_unknown(session, self.worker.sender)
