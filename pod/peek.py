@@ -133,6 +133,8 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
     for line in lines:
         if line.kind == "texts_restored":
             blobs |= cast("dict[str, str]", _body(line).get("blobs") or {})
+        elif line.kind == "manifest" and (folder_now := _body(line).get("cwd")):
+            blobs["cwd"] = str(folder_now)
     replies = [line for line in lines if line.kind == "reply"]
     known = bool(start)
     spent = _spent(totals, lines) if known else None

@@ -33,7 +33,7 @@ from pod.result import RunResult
 from pod.running import Running
 from pod.services import Services
 from pod.session import Session
-from pod.stored import kept, restore, with_overrides
+from pod.stored import kept, move, moved, restore, with_overrides
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -127,13 +127,18 @@ class Pod:
     def reopen(cls, name: str, *, home: str | os.PathLike[str] | None = None, **options: Any) -> Pod:
         """A pod that exists, with the manifest that is in force in its session: the one that it was last given.
 
+        Another `cwd` than its own moves it there for good, the roots of its scope in the folder before with it.
+
         Raises `PodNotFound`, `UsageProblem`.
         """
         root = _whole(home, "home") or default_home()
         found, cwd = kept(PodFolder(root, check_name(name))), options.pop("cwd", None)
         found.require("manifest", *([] if cwd else ["cwd"]))
         assert found.manifest is not None  # else it was raised
-        return cls.open(found.manifest, name=name, home=root, cwd=cwd or found.cwd, **options)
+        made = found.manifest
+        if cwd and (folder := _whole(cwd, "cwd")):
+            made = moved(made, found.cwd, Path(os.path.realpath(folder)))
+        return cls.open(made, name=name, home=root, cwd=cwd or found.cwd, **options)
 
     @classmethod
     def run_sync(
@@ -198,6 +203,7 @@ class Pod:
             session = Session.open(self.home, self.name, **options)
             try:
                 restore(session, lambda: self._texts(tools, output, session.state.start.tag))
+                move(session, self.cwd)
             except BaseException:
                 session.close()
                 raise
@@ -384,14 +390,14 @@ def _given(given: Model | str | None, manifest: Manifest, tools: Mapping[str, To
     if given is None:
         return setup.pod_models(manifest, tools)
     if isinstance(given, str):
-        named = manifest.model.model_copy(update={"name": given, "fallback": ()})
+        named = setup.renamed(manifest.model, given)
         return setup.pod_models(manifest.model_copy(update={"model": named}), tools)
     return (given,)
 
 
 def _compact_models(given: Model | str | None, manifest: Manifest, models: tuple[Model, ...]) -> tuple[Model, ...]:
     if isinstance(given, str):
-        return setup.models_of(manifest.model.model_copy(update={"name": given, "fallback": ()}))
+        return setup.models_of(setup.renamed(manifest.model, given))
     if given is not None:
         return (given,)
     section = manifest.compaction.model if manifest.compaction else None

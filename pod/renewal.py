@@ -13,6 +13,8 @@ from worker.records import ContextAdded, ToolsChanged, Warned, WindowLearned
 from worker.sending import Sender
 from worker.text import sha256
 
+_FOLDER = "working folder"
+
 
 def instructions_changed(session: Session, instructions: Instructions) -> None:
     """Instructions that changed since the segment's prompt was made enter as an item; the next segment's prompt has them."""
@@ -25,6 +27,17 @@ def instructions_changed(session: Session, instructions: Instructions) -> None:
         return
     item = ContextItem(kind="instructions", text=text, source="instruction files, as of this run", trust="user")
     session.put(ContextAdded(items=(item,), by="instructions"))
+
+
+def folder_changed(session: Session) -> None:
+    """Another working folder than the segment's prompt names enters as an item; the next segment's prompt has it."""
+    known = [i for i in session.state.history.view if isinstance(i, ContextItem) and i.source == _FOLDER]
+    now = session.state.blobs["cwd"]
+    if (known[-1].sha256 if known else session.state.start.blobs["cwd"]) == now:
+        return
+    text = f"The working folder is another one from now on: {session.folder.blob(now)}"
+    item = ContextItem(kind="notice", text=text, source=_FOLDER, sha256=now)
+    session.put(ContextAdded(items=(item,), by="folder"))
 
 
 def schemas_changed(session: Session, schemas: str) -> None:

@@ -322,6 +322,7 @@ class Running:
             for interceptor in self.chain:
                 interceptor.begin_run()
             renewal.instructions_changed(session, self.instructions)
+        renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)
         renewal.window_unknown(session, self.worker.sender)
@@ -438,7 +439,8 @@ class Running:
             return self.compactor.with_the_cause(oversized.failure(), str(outcome.detail.get("message") or ""))
         if trigger == "request_threshold":
             sender = self.worker.sender
-            _, trigger = self._window_end(sender.budget(sender.model).available)
+            _, key = self._window_end(sender.budget(sender.model).available)
+            trigger = trigger_of({"trigger": key})
         self._window_small(trigger)
         ended = await self.compactor.mandatory(trigger, outcome.detail)
         if ended is not None:

@@ -96,6 +96,14 @@ def models_of(section: ModelSection, clearing: Clearing = lambda _: None) -> tup
     return tuple(made)
 
 
+def renamed(section: ModelSection, name: str) -> ModelSection:
+    """The same settings for another model, without fallbacks; one of another provider takes neither base URL nor key."""
+    changed: dict[str, Any] = {"name": name, "fallback": ()}
+    if section.name is not None and name.partition(":")[0] != section.name.partition(":")[0]:
+        changed |= {"base_url": None, "api_key_env": None}
+    return section.model_copy(update=changed)
+
+
 def _made(name: str, settings: ModelSettings, clearing: Clearing) -> Model:
     model = create_model(name, settings)
     wanted = clearing(model.capabilities)

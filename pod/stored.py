@@ -116,10 +116,45 @@ def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
     return tuple(f"{key}: {_short(before.get(key))} -> {_short(after.get(key))}" for key in keys)
 
 
-def record_change(session: Session, manifest: Manifest, what: tuple[str, ...]) -> None:
+def record_change(session: Session, manifest: Manifest, what: tuple[str, ...], *, cwd: str | None = None) -> None:
     """Puts on record that the session goes on with another manifest, and keeps it. Not yet durable: sync afterwards."""
     text = json.dumps(manifest.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    session.put(e.ManifestChanged(digest=session.folder.put_blob(text), changes=what))
+    session.put(e.ManifestChanged(digest=session.folder.put_blob(text), changes=what, cwd=cwd))
+
+
+def moved(manifest: Manifest, before: str | None, now: Path) -> Manifest:
+    """A stored manifest in another working folder: a root of its scope that is the folder before, or lies in it, is that of
+    the new one. Roots elsewhere stay.
+    """
+    if before is None or before == str(now):
+        return manifest
+    old = Path(before)
+
+    def place(root: str) -> str:
+        path = Path(root)
+        return str(now / path.relative_to(old)) if path.is_relative_to(old) else root
+
+    scope = manifest.scope
+    roots = {use: tuple(place(root) for root in getattr(scope, use)) for use in ("read", "write")}
+    return manifest.model_copy(update={"scope": scope.model_copy(update=roots)})
+
+
+def move(session: Session, now: Path) -> None:
+    """Puts on record, durably, that the session goes on in another working folder, its scope with it. Blocks.
+
+    Nothing where it is the same one, or where the one before is lost.
+    """
+    found = kept(session.folder)
+    if found.cwd is None or found.cwd == str(now):
+        return
+    what = (f"working folder: {_short(found.cwd)} -> {_short(str(now))}",)
+    folder = session.folder.put_blob(str(now))
+    if found.manifest is None:
+        session.put(e.ManifestChanged(digest=session.state.blobs["manifest"], changes=what, cwd=folder))
+    else:
+        manifest = moved(found.manifest, found.cwd, now)
+        record_change(session, manifest, (*what, *changes(found.manifest, manifest)), cwd=folder)
+    session.writer.sync_now()
 
 
 def with_overrides(manifest: Manifest, overrides: Iterable[Override], cwd: Path) -> Manifest:

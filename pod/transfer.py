@@ -113,7 +113,7 @@ class _Wanted:
             case e.TextsRestored():
                 self.blobs |= dict.fromkeys(record.blobs.values())
             case e.ManifestChanged():
-                self.blobs |= dict.fromkeys((record.digest,))
+                self.blobs |= dict.fromkeys((record.digest, *(() if record.cwd is None else (record.cwd,))))
             case ToolsChanged():
                 self.blobs |= dict.fromkeys((record.system, record.tools))
             case e.RunStarted():

@@ -156,7 +156,7 @@ def _resume(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--manifest", metavar="MANIFEST", help="go on with another manifest; what changes is shown and recorded"
     )
-    parser.add_argument("-C", "--cwd", metavar="DIR", help="another working folder")
+    parser.add_argument("-C", "--cwd", metavar="DIR", help="another working folder, from now on; its scope moves along")
     _limits(
         parser, "instead of what the pod's manifest says",
         "this time only (with --manifest for good)",

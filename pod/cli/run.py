@@ -116,17 +116,15 @@ def _plan_run(args: argparse.Namespace, home: Path) -> Plan:
         from pod.stored import kept
 
         stored = kept(PodFolder(home, name))
-        where = stored.cwd
-        changed = _changed(stored, loaded.manifest)
+        changed = _changed(stored, loaded.manifest, cwd)
         _tell_lost(stored)
-        if where is not None and where != str(cwd):
-            note(f"pod: warning: pod {name} worked in {where} so far; now it works in {cwd}")
+        _tell_moved(stored, cwd)
     return Plan(loaded, name, home, cwd, task, exists, changed)
 
 
 def plan_resume(args: argparse.Namespace, home: Path, task: str | None) -> Plan:
     """What `resume` (and `approve --resume`) goes on with: the stored manifest, or the one that is given."""
-    from pod.stored import kept, with_overrides
+    from pod.stored import kept, moved, with_overrides
 
     stored = kept(PodFolder(home, check_name(args.name)))
     given, file = getattr(args, "cwd", None), getattr(args, "manifest", None)
@@ -138,25 +136,34 @@ def plan_resume(args: argparse.Namespace, home: Path, task: str | None) -> Plan:
     changed: tuple[str, ...] = ()
     if file or stored.manifest is None:
         new = _loaded(args, cwd)
-        changed = _changed(stored, new.manifest)
+        changed = _changed(stored, new.manifest, cwd)
     else:
-        new = with_overrides(stored.manifest, overrides_of(args), cwd)
+        new = with_overrides(moved(stored.manifest, stored.cwd, cwd), overrides_of(args), cwd)
     _tell_lost(stored)
+    _tell_moved(stored, cwd)
     return Plan(new, args.name, home, cwd, task, True, changed)
 
 
-def _changed(stored: Kept, new: Manifest) -> tuple[str, ...]:
-    """What a given manifest changes; one that takes the place of a lost one is put on record as that."""
-    from pod.stored import changes
+def _changed(stored: Kept, new: Manifest, cwd: Path) -> tuple[str, ...]:
+    """What a given manifest changes beside the folder; one that takes the place of a lost one is put on record as that."""
+    from pod.stored import changes, moved
 
     if stored.manifest is not None:
-        return changes(stored.manifest, new)
+        return changes(moved(stored.manifest, stored.cwd, cwd), new)
     return () if "manifest" in stored.lost else ("the manifest before it does not read any more",)
 
 
 def _tell_lost(stored: Kept) -> None:
     if said := stored.lost_words:
         note(f"pod: warning: pod {stored.name} has lost its {said}; made anew, as for a new segment")
+
+
+def _tell_moved(stored: Kept, cwd: Path) -> None:
+    if stored.cwd is not None and stored.cwd != str(cwd):
+        note(
+            f"pod: warning: pod {stored.name} worked in {stored.cwd} so far; now it works in {cwd}, and what of its scope "
+            "lay in the folder before lies in this one"
+        )
 
 
 def _loaded(args: argparse.Namespace, cwd: Path) -> Loaded:

@@ -224,11 +224,12 @@ class Pin(Record):
 
 
 class ManifestChanged(Record):
-    """The pod goes on with another manifest."""
+    """The pod goes on with another manifest, or in another working folder (`cwd`, the hash of its text)."""
 
     kind = "manifest"
     digest: str
     changes: tuple[str, ...] = ()
+    cwd: str | None = None
 
 
 class TextsRestored(Record):

@@ -26,6 +26,8 @@ def follow(blobs: dict[str, str], record: Record | None) -> None:
             blobs.update(record.blobs)
         case e.ManifestChanged():
             blobs["manifest"] = record.digest
+            if record.cwd is not None:
+                blobs["cwd"] = record.cwd
         case e.TextsRestored():
             blobs.update(record.blobs)
         case _:

@@ -13,14 +13,38 @@ from pod.manifest.values import is_array, is_table
 ADDED_UP: frozenset[KeyPath] = frozenset({("permissions", "rules")})
 """Arrays whose entries of all layers add up, the lowest layer first; every other array is replaced as a whole."""
 
+MODELS: tuple[tuple[str, ...], ...] = (("model",), ("compaction", "model"))
+"""The tables that name a model with the variable of its key."""
+
 
 def merge(layers: Iterable[Layer]) -> tuple[dict[str, Any], dict[KeyPath, Origin]]:
     """The values of all layers, the later over the earlier, and their origins. The layers stay as they are."""
     values: dict[str, Any] = {}
     origins: dict[KeyPath, Origin] = {}
     for layer in layers:
+        for table in MODELS:
+            _leave_key(values, layer.data, table, origins)
         _lay(values, layer.data, (), layer.origins, origins)
     return values, origins
+
+
+def _leave_key(
+    under: dict[str, Any], over: dict[str, Any], table: tuple[str, ...], origins: dict[KeyPath, Origin]
+) -> None:
+    """Drops the key's variable of the layers below where a layer names a model of another provider: it was for that one."""
+    old, new = _table(under, table), _table(over, table)
+    providers = [str(each["name"]).partition(":")[0] for each in (old, new) if each.get("name")]
+    if len({*providers}) == 2 and old.pop("api_key_env", None) is not None:
+        origins.pop((*table, "api_key_env"), None)
+
+
+def _table(values: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    found: Any = values
+    for part in path:
+        found = found.get(part)
+        if not is_table(found):
+            return {}
+    return found
 
 
 def _lay(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -74,6 +75,13 @@ OFFLINE_TOOLS = ("read_file", "list_files", "find_files", "append_file", "write_
 """The tools that the model `offline:surveyor` works with."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """What stands in the comment of a key that is left unset."""
+
+    value: Any
+
+
 def new_manifest_text(name: str, model: str) -> str:
     """A commented manifest that loads and works: each key that is served with what it means and its value; unset ones
     are commented out. For a model of `offline` its tools are those that this one works with.
@@ -92,8 +100,7 @@ def new_manifest_text(name: str, model: str) -> str:
         out += ["# The model is a rule-based one that surveys Python files; it needs no key and no network:", "#"]
     else:
         variable = KEY_VARIABLES.get(provider)
-        if variable is not None:
-            given[("model", "api_key_env")] = variable
+        given[("model", "api_key_env")] = _Example(variable or "MY_API_KEY")
         key = f" ({variable})" if variable else ""
         task = "Find out why the tests fail, and mend it"
         out += [f"# Check the model and where its key comes from{key}, the tools and what they may touch. Then:", "#"]
@@ -133,10 +140,10 @@ def _table(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[s
 def _entry(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[str]:
     lines = _comment(key.field.description or "")
     value = given.get(key.path, key.default)
-    unset = value is None
+    unset = value is None or isinstance(value, _Example)
     if unset:
         examples = key.field.examples or ["..."]
-        value = examples[0]
+        value = value.value if isinstance(value, _Example) else examples[0]
     text = f"{key.path[-1]} = {toml_value(value)}"
     lines.append(text if live and not unset else f"# {text}")
     return lines

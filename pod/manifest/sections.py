@@ -120,8 +120,9 @@ class ModelSection(Section):
     )
     api_key_env: EnvName | None = Field(
         default=None,
-        description="The environment variable that holds the API key. Unset: the provider's usual one. The key itself"
-        " never stands in a manifest.",
+        description="The environment variable that holds the API key. Unset: the provider's usual one. It goes with the "
+        "model: a higher layer (`--model` too) that names one of another provider leaves it behind. A variable known as "
+        "another vendor's is refused. The key itself never stands in a manifest.",
         examples=["ANTHROPIC_API_KEY"],
     )
     max_output_tokens: Annotated[int, Field(ge=0)] = Field(

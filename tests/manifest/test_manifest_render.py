@@ -115,7 +115,6 @@ def test_a_new_manifest_loads_cleanly_and_names_every_key(tmp_path: Path) -> Non
 name = "auditor"
 [model]
 name = "anthropic:claude-sonnet-5-5"
-api_key_env = "ANTHROPIC_API_KEY"
 [scope]
 read = ["{here}"]
 write = ["{here}"]

@@ -33,6 +33,7 @@ from worker.models.base import (
     ToolSpec,
     Usage,
 )
+from worker.models.chat_quirks import check_key
 from worker.models.classify import classify, empty_stream, silent_overflow
 from worker.models.encoding import SideEncoder, dumps, listing, mapping
 from worker.models.encoding import count as whole_number
@@ -180,6 +181,8 @@ class HttpModel:
         self.base_url = self.clean_base_url(check_base_url(self.settings.base_url or self.default_base_url))
         self.local = is_loopback(self.base_url)
         self.official = self.base_url == self.default_base_url
+        if self.settings.api_key_env and client is None:
+            check_key(self.settings.api_key_env, self.base_url, anthropic=self.sdk == "anthropic", model=self.name)
         self._learned: int | None = None
         self._counts = bool(self.count_path)
         self._carries = False
@@ -248,7 +251,8 @@ class HttpModel:
         return url
 
     def key_env(self) -> str | None:
-        """The variable that holds the key. A key of the vendor is never sent to another host than the vendor's."""
+        """The variable that holds the key. The usual one is never sent to another host than the vendor's; a named one that
+        is known as another vendor's is refused when the model is made."""
         if self.settings.api_key_env:
             return self.settings.api_key_env
         return self.default_key_env if self.official else None
