@@ -51,7 +51,8 @@ class PodState:
     `window_asked` one that the agent asked for in a run that nobody stopped since. `checkpoint` is the one that the segment
     began with, `attempt` the last one that was made of it, `native` the last memory that a provider made of it. `warned` is
     the item that warned this window of its end, `notes` the agent's notes as the last clear left them. `held_tokens` is the
-    occupancy that a compaction between requests could not bring below the trigger, so that the run went on.
+    occupancy that a compaction between requests could not bring below the trigger, so that the run went on,
+    `uncleared_tokens` the size of the whole history when that was last a reason for one.
     """
 
     start: e.SegmentStarted
@@ -84,6 +85,7 @@ class PodState:
     last_reply_at: float = 0.0
     failed_at_tokens: int = 0
     held_tokens: int = 0
+    uncleared_tokens: int = 0
     first_input: str | None = None
     replies: int = 0
     inputs: int = 0
@@ -261,6 +263,8 @@ class PodState:
                 self.history.begin_run()
             case e.YieldedEntry():
                 self.paused = record
+                if record.detail.get("trigger") == "uncleared":
+                    self.uncleared_tokens = int(record.detail.get("tokens", 0))
             case e.RunEndedEntry():
                 self.runs, self.run_requests = self.runs + 1, self.run_requests + self.history.counters.requests
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
@@ -317,7 +321,7 @@ class PodState:
                 self.held_tokens = record.after if record.held else 0
                 self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
-                self.compaction = None
+                self.compaction, self.uncleared_tokens = None, 0
             case e.Breaker():
                 self.breaker = BreakerState(failures=record.failures, open_until=record.open_until)
             case e.Pin():
@@ -449,6 +453,12 @@ class PodState:
         """Tokens up to which a trigger between requests rests, whatever is set: a tenth above what the last compaction could
         not make smaller."""
         return int(self.held_tokens * GROWTH)
+
+    @property
+    def least_uncleared(self) -> int:
+        """The same for the trigger that looks at the history as it is without what its provider clears: a tenth above the
+        last try in this segment."""
+        return int(self.uncleared_tokens * GROWTH)
 
     @property
     def queued(self) -> list[UserItem]:

@@ -29,6 +29,7 @@ from pod.log import entries as e
 from pod.state import PodState
 from worker.ids import uuid7
 from worker.items import source_hash
+from worker.occupancy import Occupancy
 from worker.records import Warned
 from worker.results import Failed, LimitReached, Outcome
 
@@ -64,10 +65,17 @@ class Compactor:
         config, sender = self.parts.config, self.parts.sender
         available = sender.budget(sender.model).available
         return plan_of(
-            self.parts.session.state, sender.occupancy(), available, config.triggers(available), trigger,
+            self.parts.session.state, self._before(trigger), available, config.triggers(available), trigger,
             overhead=sender.overhead(sender.model), factor=self.parts.factor(), retained=config.retained_tokens,
             floor=config.retained_floor_tokens, summary_max=config.worker.summary_max_tokens, ahead=ahead,
         )  # fmt: skip
+
+    def _before(self, trigger: Trigger) -> Occupancy:
+        """What a new segment is measured against: the next request or, where that is the matter, the history uncleared."""
+        sender = self.parts.sender
+        if trigger != "uncleared":
+            return sender.occupancy()
+        return sender.occupancy_of_head(sender.model, len(sender.history.view), in_full=True)
 
     def refused(self, trigger: Trigger) -> str:
         """Why no new segment would begin if one was asked for now, and began once the open calls have ended; nothing where

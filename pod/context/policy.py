@@ -17,8 +17,9 @@ from worker.items import ContextItem, OpaqueItem
 from worker.memory import read_by_others
 from worker.occupancy import Occupancy
 
-Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "hand", "agent"]
-"""What asked for a new segment; `agent`: the agent itself, by the tool `new_context`."""
+Trigger: TypeAlias = Literal["threshold", "request_threshold", "overflow", "ceiling", "uncleared", "hand", "agent"]
+"""What asked for a new segment; `agent`: the agent itself, by the tool `new_context`; `uncleared`: the size of what the
+provider leaves out of requests."""
 
 FULLEST = 0.9
 """Share of the lowest trigger that a new segment never reaches, however much must stand in it."""
