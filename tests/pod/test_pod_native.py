@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +26,10 @@ from tests.pod.pod_rig import (
     summary,
     words,
 )
-from worker.errors import BadRequest, ProviderDown, RateLimited
+from worker.errors import BadRequest, ContextOverflow, ProviderDown, RateLimited
 from worker.items import OpaqueItem, ReasoningItem, UserItem, source_hash
-from worker.memory import read_by_others
-from worker.models.base import Usage
+from worker.memory import memory_of, read_by_others
+from worker.models.base import Emit, Reply, Request, Usage
 from worker.records import ModelSwitched, Warned
 from worker.testing import call, fail, reply, say, think
 
@@ -536,3 +537,39 @@ async def test_a_fallback_that_stands_in_for_a_resting_model_is_the_one_that_is_
         await pod.run("more")
     assert not first.asked and [m.model for m in memories(rig)] == ["two"]
     assert second.requests[-1].items[0] == memories(rig)[0] and not warned(rig, "context.memory_rebuilt")
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_memory_that_reports_too_few_tokens_is_measured_by_what_it_holds(rig: Rig, *, readable: bool) -> None:
+    text = "fact word. " * 20_000
+
+    def answer(request: Any, number: int) -> Any:
+        held = {"content": text} if readable else {"encrypted_content": text * 4}
+        made = compacted("sealed:one", number, readable=text if readable else "", tokens=10)
+        payload = json.dumps({"type": "compaction", **held})
+        return replace(made, item=made.item.model_copy(update={"payload": payload}))
+
+    agent = NativeAgent(caller(14), answer=answer, window=40_000)
+    async with rig.open(agent, native(), tools=[Counted(1_000).tool]) as pod:
+        (await pod.run("go")).raise_for_status()
+    assert not memories(rig) and {c.rung for c in rig.of(e.CompactionCompleted)} <= {"compact", "coarse", "checkpoint"}
+    refused = next(r for r in rig.of(e.CompactionRung) if r.rung == "native" and r.state == "failed")
+    assert "the new segment would have" in refused.reason
+
+
+@pytest.mark.parametrize("readable", ["Pages 1 to 9 were fetched. " * 10, ""])
+async def test_a_lone_memory_that_no_request_can_hold_gives_way(rig: Rig, readable: str) -> None:
+    """Its provider refuses the request as too long, whatever it said of the memory's size."""
+
+    class Refusing(NativeAgent):
+        async def send(self, request: Request, emit: Emit) -> Reply:
+            if memory_of(request.items) is not None:
+                raise ContextOverflow("prompt is too long: 220000 tokens > 200000 maximum", limit=200_000, status=400)
+            return await super().send(request, emit)
+
+    tool_ = Counted(1_000)
+    agent = Refusing(caller(14), answer=lambda r, n: compacted("sealed:one", n, readable=readable))
+    async with rig.open(agent, native(ladder=("checkpoint",)), tools=[tool_.tool]) as pod:
+        result = await pod.run("go")
+    assert result.status == "finished" and tool_.calls == list(range(1, 15)), result.error
+    assert memories(rig) and rig.of(e.CompactionCompleted)[-1].rung == "checkpoint"
