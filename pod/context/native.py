@@ -182,7 +182,6 @@ class NativeRung:
             raise self._failed(label, model, message) from error
         if made is None:
             raise self._failed(label, model, f"{model.name} took more than {deadline:g} s ([compaction] deadline)")
-        self.breaker.worked()
         return made
 
     def _check(self, label: str, model: Model, tried: Tried[Compacted]) -> None:

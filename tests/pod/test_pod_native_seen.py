@@ -59,6 +59,8 @@ async def test_the_context_names_model_tokens_and_hash(looked: Looked) -> None:
     [line] = [line for line in shown.splitlines() if "native memory" in line and "summary" not in line]
     digest = sha256(looked.memory.payload)
     assert "sealed:one, 304 tokens" in line and digest[:12] in line and "another model" not in line
+    [summary] = [line for line in shown.splitlines() if line.lstrip().startswith("summary")]
+    assert "by compacted" not in summary and summary.count("sealed:one") == 1
     assert "native memory" in looked("compact", "p", "--dry-run")
     facts = json.loads(looked("context", "p", "--json"))
     assert facts["native"] == {
@@ -149,6 +151,14 @@ def test_a_fallback_without_it_is_fine(rig: Rig, capsys: pytest.CaptureFixture[s
     with pytest.raises(NoNativeCompaction, match="the providers of sealed:plain, sealed:plain do"):
         check_native(native(model={"name": "sealed:plain", "fallback": ["sealed:plain"]}))
     check_native(manifest(model={"name": "sealed:plain"}, context={"policy": "compact"}))
+    for ladder in (("native", "rollover"), ("native",)):
+        context = {"policy": "compact", "ladder": ladder}
+        check_native(manifest(model={"name": "sealed:one"}, context=context))
+        if ladder == ("native",):
+            with pytest.raises(NoNativeCompaction, match=r'ladder = \["native"\] can\'t work'):
+                check_native(manifest(model={"name": "sealed:plain"}, context=context))
+        else:
+            check_native(manifest(model={"name": "sealed:plain"}, context=context))
     capsys.readouterr()
 
 
