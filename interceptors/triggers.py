@@ -19,6 +19,10 @@ from worker.sending import KEPT_WORDS
 OVERFLOW_RECOVERIES = 1
 """How often one request that the provider found too large is made smaller and sent again (case B061)."""
 
+UNCLEARED_SHARE = 0.8
+"""Share of what is available that a history may have uncleared, where its provider clears old results: above the ceiling
+it can neither be compacted by that provider nor go to a model that does not clear."""
+
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d+)?)\s*%")
 
 
@@ -75,15 +79,26 @@ def lowest_trigger(triggers: Iterable[Trigger | None], budget: Budget) -> int | 
     return min((trigger.tokens(budget) for trigger in triggers if trigger is not None), default=None)
 
 
+def uncleared_limit(available: int) -> int:
+    """The tokens above which a history that is sent cleared is compacted."""
+    return int(available * UNCLEARED_SHARE)
+
+
+def _nothing(ctx: RequestContext) -> int:
+    return 0
+
+
 @dataclass(frozen=True, slots=True)
 class CompactSettings:
     """What decides between requests. Without `request_threshold` nothing is triggered by size.
 
-    `overflow_recovery`: whether a request that the provider found too large is a reason to compact. `policy` is named
-    in the error where it is not.
+    `uncleared` tells the tokens of the whole history where the provider leaves parts of it out of requests and it must stay
+    small enough to be compacted as it is; 0 where that does not matter. `overflow_recovery`: whether a request that the
+    provider found too large is a reason to compact. `policy` is named in the error where it is not.
     """
 
     request_threshold: Trigger | Lowest | None = None
+    uncleared: Callable[[RequestContext], int] = _nothing
     overflow_recovery: bool = False
     policy: str = "off"
 
@@ -110,25 +125,35 @@ class CompactTrigger(Interceptor):
 
     It yields at most once without progress in a segment (a reply or a user input). At the first request of a new
     segment that is above the threshold already, the yield carries `thrash`, so that the pod takes the next rung instead
-    of the same. At most `least()` tokens trigger nothing, whatever is set.
+    of the same. At most `least()` tokens trigger nothing, whatever is set. A history that grows too large uncleared yields
+    with the trigger `uncleared`, above `least_uncleared()` tokens: that one forces nothing.
     """
 
     settings: CompactSettings = field(default_factory=CompactSettings)
     least: Callable[[], int] = _always
+    least_uncleared: Callable[[], int] = _always
     _progress: Progress = field(default_factory=Progress, init=False, repr=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
         """A `Yield`, or nothing. Never waits."""
         trigger = self.settings.request_threshold
         left = self._progress.look(ctx.history)
-        if trigger is None or left or not trigger.passed(ctx.occupancy.decides, ctx.budget):
+        if left:
             return CONTINUE
-        if ctx.occupancy.decides <= self.least():
-            return CONTINUE
+        tokens = ctx.occupancy.decides
+        if trigger is None or tokens <= self.least() or not trigger.passed(tokens, ctx.budget):
+            return self._uncleared(ctx)
         self._progress.left = True
         thrash = not progressed(ctx.history)
         detail = crossing(ctx.occupancy, trigger.tokens(ctx.budget), trigger="request_threshold", thrash=thrash)
         return Yield("compact", detail)
+
+    def _uncleared(self, ctx: RequestContext) -> Decision:
+        tokens, most = self.settings.uncleared(ctx), uncleared_limit(ctx.budget.available)
+        if tokens <= max(most, self.least_uncleared()) or not progressed(ctx.history):
+            return CONTINUE
+        detail = crossing(ctx.occupancy, most, trigger="uncleared", thrash=False)
+        return Yield("compact", {**detail, "tokens": tokens, "provenance": "heuristic"})
 
     async def after_error(self, ctx: RequestContext, error: ModelError) -> Decision:
         """Gives an overflow its meaning: once a `Yield`, then nothing, so that the run ends with the provider's error

@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from interceptors.prune import TRIGGER_SHARE
 from pod.manifest import Manifest, trigger_tokens
 from worker.budget import budget_of
-from worker.models.base import Capabilities, ToolClearing
+from worker.history import History
+from worker.memory import reading_tokens
+from worker.models.base import Capabilities, Family, ToolClearing
 from worker.tools import Tool
 
 
@@ -23,6 +25,17 @@ def clears(manifest: Manifest, capabilities: Capabilities) -> bool:
     else:
         wanted = mode == "on"
     return wanted and capabilities.tool_clearing
+
+
+def bounded(manifest: Manifest, capabilities: Capabilities) -> bool:
+    """Whether the whole history is kept small enough for the provider to compact it, since that request goes uncleared."""
+    return manifest.policy in ACTING and "native" in manifest.ladder and clears(manifest, capabilities)
+
+
+def uncleared_tokens(history: History, model: str, family: Family, overhead: int) -> int:
+    """Tokens of the whole history with its `overhead` (raw), estimated as if nothing of it was left out."""
+    raw = overhead + history.total + reading_tokens(history.view, model, family)
+    return int(raw * history.calibration.whole(model))
 
 
 def clearing_of(manifest: Manifest, capabilities: Capabilities, tools: Iterable[Tool]) -> ToolClearing | None:

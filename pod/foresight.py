@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 from interceptors.prune import Moment, PrunePlan, PruneSettings, Reason, demand, plan_prune
+from interceptors.triggers import uncleared_limit
 from pod import setup
 from pod.clearing import clears
 from pod.context.policy import ASK_A_MODEL, Plan, best_effort, resting
@@ -178,6 +179,11 @@ def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy, now: float) -> 
     policy, triggers, tokens = view.manifest.policy, view.triggers, occupancy.decides
     if policy not in ACTING:
         return Next("compaction", False, None, f"policy {policy!r} makes nothing smaller by itself")
+    if view.uncleared > max(uncleared_limit(view.budget.available), view.state.least_uncleared) and plan.possible:
+        rungs, idle = _rungs(view, plan, now, forced=False)
+        why = f"the whole history has {view.uncleared:,} tokens, near the ceiling, of which the provider clears a part"
+        then = f": before the next request, by {', then '.join(rungs)}" if rungs else f", but {'; '.join(idle)}"
+        return Next("compaction", bool(rungs), plan.summarised_tokens if rungs else 0, why + then)
     if not triggers:
         return Next("compaction", False, None, "no trigger is set: only by hand, at the ceiling or after an overflow")
     passed = [name for name, trigger in triggers.items() if tokens > min(trigger, view.budget.available)]
@@ -195,19 +201,21 @@ def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy, now: float) -> 
         )  # fmt: skip
     if not plan.possible:
         return Next("compaction", False, 0, f"{name} is passed, but {plan.reason}")
-    rungs, idle = _rungs(view, now, forced=name not in BETWEEN)
+    rungs, idle = _rungs(view, plan, now, forced=name not in BETWEEN)
     if not rungs:
         return Next("compaction", False, 0, f"{name} ({triggers[name]:,}) is passed, but {'; '.join(idle)}")
     by = ", then ".join(rungs) + "".join(f"; {reason}" for reason in idle)
     return Next("compaction", True, plan.summarised_tokens, f"{name} ({triggers[name]:,}) is passed: {when}, by {by}")
 
 
-def _rungs(view: Outlook, now: float, *, forced: bool) -> tuple[list[str], list[str]]:
+def _rungs(view: Outlook, plan: Plan, now: float, *, forced: bool) -> tuple[list[str], list[str]]:
     """The rungs of the ladder that would be tried, and why others would be passed over."""
     config = setup.compaction_config(view.manifest)
     ladder = config.ladder if forced else best_effort(config.ladder)
     found = dict.fromkeys(ladder, "")
     found |= {name: resting(view.state.breaker, now) for name in ladder if name in ASK_A_MODEL}
+    if found.get("native") == "":
+        found["native"] = view.native_passed_over(plan)
     if "rollover" in found and not config.history_access:
         found["rollover"] = "session_history is denied, so rollover is passed over"
     return [name for name, why in found.items() if not why], list(dict.fromkeys(filter(None, found.values())))

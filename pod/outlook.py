@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from pod import setup
-from pod.clearing import clears
+from pod.clearing import bounded, clears, uncleared_tokens
 from pod.context.policy import Plan, plan_of, standing_before, utc
 from pod.log.folder import PodFolder
 from pod.manifest import ACTING, Manifest, trigger_tokens
@@ -99,6 +99,29 @@ class Outlook:
         return total
 
     @property
+    def uncleared(self) -> int:
+        """Tokens of the whole history, where its size is by itself a reason to compact it; else 0."""
+        if not bounded(self.manifest, self.model.capabilities):
+            return 0
+        return uncleared_tokens(self.state.history, self.model.name, self.model.capabilities.family, self.overhead)
+
+    def native_passed_over(self, plan: Plan) -> str:
+        """Why the rung `native` would be passed over by its model and by the size of what it would compact, or nothing."""
+        from pod.context.native import above_ceiling, compacts, no_way
+
+        if not compacts(self.model):
+            return no_way(self.model)
+        history, model = self.state.history, self.model
+        factor = history.calibration.whole(model.name)
+        raw = self.overhead + sum(history.tokens[: plan.cut.at])
+        raw += reading_tokens(history.view, model.name, model.capabilities.family)
+        head = Occupancy(tokens=int(raw * factor), provenance="heuristic", overhead=int(self.overhead * factor))
+        if not clears(self.manifest, model.capabilities):
+            head = min(head, self.occupancy, key=lambda each: each.upper)
+        available = self.budget.available
+        return "" if head.fits(available) else above_ceiling(head, available, model)
+
+    @property
     def checkpoint(self) -> dict[str, Any] | None:
         """What the checkpoint at the start of the segment is and comes from; `stale` says why it would not be taken up."""
         found = self.state.checkpoint
@@ -153,7 +176,9 @@ class Outlook:
             "summary": state.summary is not None,
             "checkpoint": self.checkpoint,
             "native": self.native,
+            "native_passed_over": self.native_passed_over(plan) or None if "native" in self.manifest.ladder else None,
             "tool_clearing": clears(self.manifest, self.model.capabilities),
+            "uncleared": self.uncleared or None,
             "accepted": accepted.after if accepted else None,
             "reported_first": state.first_reported or None,
             "estimate_last": state.last_estimate or None,

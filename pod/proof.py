@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from pod.errors import PodError, UsageProblem
-from pod.manifest import Manifest
+from pod.manifest import ACTING, Manifest
 from pod.manifest.model import BETWEEN_RUNS
 from pod.output import OutputSchema
 from worker.models.base import Model
@@ -126,31 +126,38 @@ def check_prices(manifest: Manifest) -> None:
 
 
 class NoNativeCompaction(UsageProblem):
-    """The policy `native` is set, and the provider of no model that may be asked compacts by itself; nothing was spent."""
+    """The policy `native` is set, or no rung but `native`, and the provider of no model that may be asked compacts by
+    itself; nothing was spent.
+    """
 
-    def __init__(self, models: Sequence[str]) -> None:
+    def __init__(self, models: Sequence[str], setting: str = '[context] policy = "native"') -> None:
         self.models = tuple(models)
         which = f"the provider of {models[0]} does" if len(models) == 1 else f"the providers of {', '.join(models)} do"
         super().__init__(
-            f'[context] policy = "native" can\'t work: {which} not compact by itself; nothing was sent.\n'
+            f"{setting} can't work: {which} not compact by itself; nothing was sent.\n"
             "  Take a model whose provider does (`pod models` shows them), or another policy (compact, checkpoint, rollover);\n"
             '  where it may come to one later, keep policy = "compact" and name native in [context] ladder.'
         )
 
 
 def check_native(manifest: Manifest) -> None:
-    """Under the policy `native` the model or one of its fallbacks must have its provider's own compaction.
+    """Under the policy `native`, or with no rung but `native`, the model or one of its fallbacks must have its provider's own
+    compaction.
 
     Opens no connection and reads no key. Raises `NoNativeCompaction`, `ConfigError`, `UsageProblem`.
     """
     from pod import setup
     from pod.context.native import compacts
 
-    if manifest.policy != "native":
+    alone = manifest.policy in ACTING and set(manifest.ladder) == {"native"}
+    if manifest.policy != "native" and not alone:
         return
     models = setup.models_of(manifest.model)
     if not any(compacts(model) for model in models):
-        raise NoNativeCompaction([model.name for model in models])
+        names = [model.name for model in models]
+        if manifest.policy == "native":
+            raise NoNativeCompaction(names)
+        raise NoNativeCompaction(names, '[context] ladder = ["native"]')
 
 
 class MissingKey(PodError):
@@ -255,7 +262,6 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     from interceptors.ceiling import overhead_of
     from pod import setup
     from pod.instructions import collect
-    from pod.manifest import ACTING
     from pod.manifest.check import warning_chosen
     from worker.budget import budget_of
     from worker.estimate import HEURISTIC_FACTOR, estimate_item

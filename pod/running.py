@@ -434,6 +434,9 @@ class Running:
         if trigger == "agent":
             await self._window_asked()
             return None
+        if trigger == "uncleared":
+            await self.compact(trigger)
+            return None
         oversized = self._oversized()
         if oversized is not None:
             return self.compactor.with_the_cause(oversized.failure(), str(outcome.detail.get("message") or ""))

@@ -24,7 +24,7 @@ from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
 from interceptors.window import WindowWarning
-from pod.clearing import clearing_of, clears
+from pod.clearing import bounded, clearing_of, clears, uncleared_tokens
 from pod.context.notebook import NOTES, warning
 from pod.context.parts import CompactionConfig
 from pod.errors import UsageProblem
@@ -39,7 +39,7 @@ from worker.budget import Budget
 from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
 from worker.hooks import check, checked
-from worker.interceptor import Interceptor
+from worker.interceptor import Interceptor, RequestContext
 from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing
 from worker.models.registry import create_model
 from worker.tools import Tool, tool
@@ -257,6 +257,15 @@ def chain(
     def lowest(budget: Budget) -> int | None:
         return lowest_trigger(set_triggers, budget) if acts else None
 
+    bounds = {model.name for model in models if bounded(m, model.capabilities)}
+
+    def uncleared(ctx: RequestContext) -> int:
+        if ctx.model not in bounds:
+            return 0
+        return uncleared_tokens(
+            ctx.history, ctx.model, ctx.capabilities.family, overhead.instructions + overhead.schemas
+        )
+
     savings: Any = m.prune.min_savings
     return default_chain(
         limits=Limits(
@@ -295,10 +304,12 @@ def chain(
         trigger=CompactTrigger(
             CompactSettings(
                 request_threshold=between_requests(m),
+                uncleared=uncleared,
                 overflow_recovery=m.overflow_recovery,
                 policy=m.policy,
             ),
             least=lambda: state.least_trigger,
+            least_uncleared=lambda: state.least_uncleared,
         ),
         window=window_warning(m, warned=state.warned is not None),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),

@@ -51,8 +51,9 @@ class PodState:
     `window_asked` one that the agent asked for in a run that nobody stopped since. `checkpoint` is the one that the segment
     began with, `attempt` the last one that was made of it, `native` the last memory that a provider made of it. `warned` is
     the item that warned this window of its end, `notes` the agent's notes as the last clear left them. `held_tokens` is the
-    occupancy that a compaction between requests could not bring below the trigger, so that the run went on. `fruitless` are the
-    triggers that made no new segment since the last reply or message.
+    occupancy that a compaction between requests could not bring below the trigger, so that the run went on,
+    `uncleared_tokens` the size of the whole history when that was last a reason for one. `fruitless` are the triggers that made no
+    new segment since the last reply or message.
     """
 
     start: e.SegmentStarted
@@ -87,6 +88,7 @@ class PodState:
     held_tokens: int = 0
     fruitless: frozenset[str] = frozenset()
     passed_over: bool = False
+    uncleared_tokens: int = 0
     first_input: str | None = None
     replies: int = 0
     inputs: int = 0
@@ -271,6 +273,8 @@ class PodState:
                 self.history.begin_run()
             case e.YieldedEntry():
                 self.paused = record
+                if record.detail.get("trigger") == "uncleared":
+                    self.uncleared_tokens = int(record.detail.get("tokens", 0))
             case e.RunEndedEntry():
                 self.runs, self.run_requests = self.runs + 1, self.run_requests + self.history.counters.requests
                 self.run, self.ended, self.paused, self.last_word = None, record, None, None
@@ -328,7 +332,7 @@ class PodState:
                 self.held_tokens = record.after if record.held else 0
                 self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
-                self.compaction = None
+                self.compaction, self.uncleared_tokens = None, 0
             case e.Breaker():
                 self.breaker = BreakerState(failures=record.failures, open_until=record.open_until)
             case e.Pin():
@@ -470,6 +474,12 @@ class PodState:
         """Tokens up to which a trigger between requests rests, whatever is set: a tenth above what the last compaction could
         not make smaller."""
         return int(self.held_tokens * GROWTH)
+
+    @property
+    def least_uncleared(self) -> int:
+        """The same for the trigger that looks at the history as it is without what its provider clears: a tenth above the
+        last try in this segment."""
+        return int(self.uncleared_tokens * GROWTH)
 
     @property
     def queued(self) -> list[UserItem]:

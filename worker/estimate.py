@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
-from worker.items import Image, Item
+from worker.items import Image, Item, OpaqueItem
 from worker.models.base import Family, ToolSpec
 
 Provenance: TypeAlias = Literal["usage", "usage-adjusted", "provider count", "tokenizer", "heuristic"]
@@ -38,6 +38,13 @@ IMAGE_TOKENS = 1_600
 
 OPAQUE_BYTES_PER_TOKEN = 4
 """Reasoning and other opaque payloads are counted from their size, since reports may leave them out (case B050)."""
+
+MEMORY_BYTES_PER_TOKEN = 16
+"""Bytes of a sealed memory for each token that it has at least, whatever its provider reports: a seal is larger than what
+it holds, but not four times as large."""
+
+OVER = 1.3
+"""By how much the estimate of a text may be too high, where only a lower bound is wanted."""
 
 MESSAGE_TOKENS = 4
 """Framing of one item: its role, and the marks around it."""
@@ -156,8 +163,21 @@ def item_tokens(item: Item, measure: Callable[[str], int]) -> int:
             return CONTEXT_TOKENS + measure(item.text)
         case "opaque":
             # The seal of a memory is no part of what its model reads; for another one see `worker.memory.reading_tokens`.
-            least = 0 if item.is_memory and item.tokens else estimate_opaque(item.payload)
+            reported = item.is_memory and item.tokens
+            least = _least_of_memory(item, measure) if reported else estimate_opaque(item.payload)
             return MESSAGE_TOKENS + max(item.tokens, least)
+
+
+def _least_of_memory(item: OpaqueItem, measure: Callable[[str], int]) -> int:
+    """Tokens that a memory has at least, by the text that stands in its payload or by the payload's size."""
+    try:
+        held = cast("object", json.loads(item.payload))
+    except ValueError:
+        held = None
+    text = cast("dict[str, object]", held).get("content") if isinstance(held, dict) else None
+    if isinstance(text, str):
+        return int(measure(text) / OVER)
+    return len(item.payload.encode("utf-8", "surrogatepass")) // MEMORY_BYTES_PER_TOKEN
 
 
 def estimate_items(items: Iterable[Item], family: Family = "unknown") -> int:

@@ -376,7 +376,7 @@ class History:
             )  # fmt: skip
         tokens = max(parts.known + int(parts.raw * k), 0)
         if self.opaque:
-            tokens = max(tokens, int(OPAQUE_SHARE * (overhead + self.total + pending)) - base.cleared)
+            tokens = max(tokens, int(OPAQUE_SHARE * base.left * (overhead + self.total + pending)))
         provenance: Provenance = "usage-adjusted" if base.removed and base.source != "tokenizer" else base.source
         return Occupancy(
             tokens=tokens, provenance=provenance, overhead=min(int(overhead * k), tokens), pending=pending,

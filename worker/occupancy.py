@@ -38,6 +38,11 @@ class Baseline:
     source: Provenance = "usage"
     cleared: int = 0
 
+    @property
+    def left(self) -> float:
+        """What share of the request was left once the provider had cleared it."""
+        return self.reported / (self.reported + self.cleared) if self.cleared > 0 and self.reported else 1.0
+
 
 class Occupancy(BaseModel):
     """Tokens of the next request. `overhead` is the part of them that no compaction can lower (system prompt, schemas;

@@ -218,6 +218,7 @@ class Sender(Sizing):
         """
         if not isinstance(model, CompactsNatively):
             raise TypeError(f"{model.name} does not compact by itself")
+        self._rebuilt(model)
 
         def head() -> Request:
             wire = Wire(model.encoder)

@@ -184,8 +184,9 @@ def _signed(off: int, whole: int) -> str:
 
 def _made(made: Provenance) -> str:
     """A summary with its provenance."""
-    parts = [f"{made.tokens:,} tokens", f"by {one_line(made.source or made.rung, 80)}"]
-    if model := made.figures.get("model"):
+    source = one_line(made.source or made.rung, 80)
+    parts = [f"{made.tokens:,} tokens", source if source.startswith("compacted by ") else f"by {source}"]
+    if (model := made.figures.get("model")) and not source.endswith(f" {model}"):
         parts.append(f"{one_line(str(model), 60)}{worker_figures(made.figures)}")
     if made.before is not None and made.after is not None:
         parts.append(f"at {made.trigger}, from {made.before:,} to {made.after:,}")

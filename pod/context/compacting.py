@@ -22,24 +22,28 @@ from pod.context.policy import (
     least_after,
     plan_of,
 )
-from pod.context.rungs import rungs_of
+from pod.context.rungs import Breaker, rungs_of
 from pod.context.segmenting import NextSegment
 from pod.errors import StoreError
 from pod.log import entries as e
 from pod.state import PodState
 from worker.ids import uuid7
 from worker.items import source_hash
+from worker.occupancy import Occupancy
 from worker.records import Warned
 from worker.results import Failed, LimitReached, Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Fallen:
-    """A rung without a new segment, and why. `too_large`: it made one, which could not be accepted."""
+    """A rung without a new segment, and why. `too_large`: it made one, which could not be accepted; `unanswered`: no model
+    answered it as it should, so that another time it may work.
+    """
 
     rung: str
     reason: str
     too_large: bool = False
+    unanswered: bool = False
 
 
 @dataclass
@@ -49,7 +53,8 @@ class Compactor:
     parts: Parts
 
     def __post_init__(self) -> None:
-        self.rungs = rungs_of(self.parts)
+        self.breaker = Breaker(self.parts)
+        self.rungs = rungs_of(self.parts, self.breaker)
 
     # -- the plan ---------------------------------------------------------------------------------------------
 
@@ -64,10 +69,17 @@ class Compactor:
         config, sender = self.parts.config, self.parts.sender
         available = sender.budget(sender.model).available
         return plan_of(
-            self.parts.session.state, sender.occupancy(), available, config.triggers(available), trigger,
+            self.parts.session.state, self._before(trigger), available, config.triggers(available), trigger,
             overhead=sender.overhead(sender.model), factor=self.parts.factor(), retained=config.retained_tokens,
             floor=config.retained_floor_tokens, summary_max=config.worker.summary_max_tokens, ahead=ahead,
         )  # fmt: skip
+
+    def _before(self, trigger: Trigger) -> Occupancy:
+        """What a new segment is measured against: the next request or, where that is the matter, the history uncleared."""
+        sender = self.parts.sender
+        if trigger != "uncleared":
+            return sender.occupancy()
+        return sender.occupancy_of_head(sender.model, len(sender.history.view), in_full=True)
 
     def refused(self, trigger: Trigger) -> str:
         """Why no new segment would begin if one was asked for now, and began once the open calls have ended; nothing where
@@ -176,14 +188,14 @@ class Compactor:
         passed_over = rung.passed_over(plan)
         if passed_over:
             session.put(e.CompactionRung(compaction=label, rung=name, state="skipped", reason=passed_over))
-            return Fallen(name, passed_over)
+            return Fallen(name, passed_over, unanswered=passed_over == self.breaker.resting() and rung.asks_model)
         session.put(e.CompactionRung(compaction=label, rung=name, state="tried"))
         await session.sync()
         try:
             memory = await rung.attempt(plan, label, focus)
         except RungFailed as failure:
             await self._failed_rung(label, name, str(failure), failure.figures)
-            return Fallen(name, str(failure))
+            return Fallen(name, str(failure), unanswered=rung.asks_model)
         opening = await to_thread.run_sync(segment.opening, plan, memory)
         after = segment.after(plan, opening)
         if not plan.accepts(after):
@@ -191,8 +203,12 @@ class Compactor:
                 f"the new segment would have {after:,} tokens; it must lie under {plan.limits.most:,} "
                 f"and a tenth below {plan.before.tokens:,}"
             )
+            if rung.asks_model and not memory.figures.get("taken_up"):
+                self.breaker.failed(label)
             await self._failed_rung(label, name, reason, {"after": after, **memory.figures})
             return Fallen(name, reason, too_large=True)
+        if rung.asks_model:
+            self.breaker.worked()
         if memory.figures:
             figures = dict(memory.figures)
             session.put(e.CompactionRung(compaction=label, rung=name, state="done", figures=figures))
@@ -234,6 +250,8 @@ class Compactor:
         if not self.parts.config.history_access and "rollover" in self.parts.config.ladder:
             message = f"the context is full and session_history is denied, so no new window can be opened: {reason}"
             return LimitReached("context", message, figures)
+        if plan.possible and not too_large and any(fallen.unanswered for fallen in found):
+            return Failed("compaction_failed", _unanswered(plan, reason), details=figures)
         return Failed(
             "compact_thrash",
             f"the context can't be made small enough: fixed overhead (system prompt and tool schemas) {plan.before.overhead:,} tokens, "
@@ -242,6 +260,15 @@ class Compactor:
             "Raise the trigger or the window, or enable fewer tools.",
             details=figures,
         )
+
+
+def _unanswered(plan: Plan, reason: str) -> str:
+    """The end of a run whose context has room, where the models that should make it smaller did not answer."""
+    return (
+        f"the context has {plan.before.tokens:,} tokens (lowest trigger {plan.limits.lowest:,}, available "
+        f"{plan.limits.available:,}) and was not made smaller: {reason.rstrip(' .')}. Nothing is lost: `pod resume` tries "
+        "again. A last rung in [context] ladder that asks no model (checkpoint, rollover) would have gone on."
+    )
 
 
 def _failure(state: PodState) -> str:

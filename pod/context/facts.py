@@ -18,9 +18,11 @@ STRATEGY = "extract-2"
 LABELS = ("untrusted-memory", "no-approvals", "no-authority")
 """What every checkpoint is."""
 
-Trigger: TypeAlias = Literal["threshold", "request_threshold", "rollover.at", "overflow", "ceiling", "hand", "agent"]
+Trigger: TypeAlias = Literal[
+    "threshold", "request_threshold", "rollover.at", "overflow", "ceiling", "uncleared", "hand", "agent"
+]
 """What asked for a new segment: a trigger of the manifest by its key, else what happened; `agent`: the agent itself, by the tool
-`new_context`."""
+`new_context`; `uncleared`: the size of what the provider leaves out of requests."""
 
 
 def trigger_of(detail: Mapping[str, Any]) -> Trigger:

@@ -19,6 +19,7 @@ from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, source_hash
 from worker.memory import maker_of, provenance
 from worker.models.base import Compacted, CompactsNatively, Model, Usage
+from worker.occupancy import Occupancy
 from worker.records import Warned
 from worker.sending import Tried
 from worker.text import sha256
@@ -36,6 +37,16 @@ UNREADABLE = (
 def compacts(model: Model) -> bool:
     """Whether a model's provider compacts histories itself."""
     return bool(model.capabilities.native_compaction) and isinstance(model, CompactsNatively)
+
+
+def no_way(model: Model) -> str:
+    """Why the rung is passed over for a model whose provider does not compact."""
+    return f"the provider of {model.name} has no compaction of its own"
+
+
+def above_ceiling(head: Occupancy, limit: int, model: Model) -> str:
+    """Why the rung is passed over where the request for a compaction would be too large."""
+    return f"the items to compact are estimated at {head}, above the ceiling of {limit:,} for {model.name}"
 
 
 def spent_on(usage: Usage, model: Model, attempts: int) -> dict[str, float]:
@@ -69,7 +80,7 @@ class NativeRung:
         if not plan.possible:
             return plan.reason
         if not compacts(model):
-            return f"the provider of {model.name} has no compaction of its own"
+            return no_way(model)
         if self._on_record(plan, model) is not None:
             return ""
         resting = "" if plan.trigger == "hand" else self.breaker.resting()
@@ -78,9 +89,7 @@ class NativeRung:
     def _above_ceiling(self, plan: Plan, model: Model) -> str:
         sender = self.parts.sender
         head = sender.occupancy_of_head(model, plan.cut.at, in_full=model.name in self.parts.config.cleared)
-        if sender.fits(model, head):
-            return ""
-        return f"the items to compact are estimated at {head}, above the ceiling of {sender.limit(model):,} for {model.name}"
+        return "" if sender.fits(model, head) else above_ceiling(head, sender.limit(model), model)
 
     def _on_record(self, plan: Plan, model: Model) -> e.NativeMade | None:
         """The memory of these very items by this model that was paid for and came to nothing: a process died, or it was
@@ -173,7 +182,6 @@ class NativeRung:
             raise self._failed(label, model, message) from error
         if made is None:
             raise self._failed(label, model, f"{model.name} took more than {deadline:g} s ([compaction] deadline)")
-        self.breaker.worked()
         return made
 
     def _check(self, label: str, model: Model, tried: Tried[Compacted]) -> None:

@@ -14,7 +14,7 @@ from pod.context.facts import Checkpoint, Trigger
 from pod.state import PodState
 from worker.admission import waiting
 from worker.items import ContextItem, OpaqueItem
-from worker.memory import read_by_others
+from worker.memory import memory_of, read_by_others
 from worker.occupancy import Occupancy
 
 FULLEST = 0.9
@@ -226,6 +226,17 @@ def least_after(state: PodState, plan: Plan, factor: float) -> int:
     return tail if tail < plan.limits.target else kept(cut.mandatory, sum(history.tokens[cut.mandatory :]))
 
 
+def _refuted(state: PodState, before: Occupancy, limits: Limits, trigger: Trigger) -> Occupancy | None:
+    """The size of what stands, where a provider's memory stands in it that no request can hold; else None.
+
+    Only its provider knows how much a memory holds: after a refusal the number was too low, and the request at least as
+    large as what was thought to fit.
+    """
+    if memory_of(state.history.view) is None or (trigger != "overflow" and before.fits(limits.available)):
+        return None
+    return before.model_copy(update={"tokens": max(before.tokens, limits.available)})
+
+
 def make_plan(
     state: PodState,
     before: Occupancy,
@@ -242,6 +253,8 @@ def make_plan(
     `ahead`: it is for when the calls that are open now will have ended.
     """
     history = state.history
+    refuted = _refuted(state, before, limits, trigger)
+    before = refuted or before
     cut = find_cut(
         history.view,
         history.tokens,
@@ -255,7 +268,7 @@ def make_plan(
     reason = ""
     if history.unresolved and not ahead:
         reason = "a call is open: compaction waits for a settled point"
-    elif not old:
+    elif not old and refuted is None:
         reason = "there is nothing to compact: all that could be summarised is already a summary or must stay"
     elif limits.standing.least >= limits.most:
         reason = (

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from pod.context.checkpoint import Made
 
 
-def rungs_of(parts: Parts) -> dict[str, Rung]:
+def rungs_of(parts: Parts, breaker: Breaker) -> dict[str, Rung]:
     """All rungs by name."""
-    breaker, quotes = Breaker(parts), CheckpointRung(parts)
+    quotes = CheckpointRung(parts)
     found: tuple[Rung, ...] = (
         NativeRung(parts, breaker, quotes),
         WorkerRung("compact", parts, breaker),
@@ -45,7 +45,9 @@ def rungs_of(parts: Parts) -> dict[str, Rung]:
 
 @dataclass
 class Breaker:
-    """The durable circuit breaker of the rungs that ask a model: after some failures in a row they rest."""
+    """The durable circuit breaker of the rungs that ask a model: after some failures in a row they rest. An answer that is
+    paid for and can't be accepted is one.
+    """
 
     parts: Parts
     _counted: str = ""
@@ -65,7 +67,7 @@ class Breaker:
         parts.session.put(e.Breaker(failures=failures, open_until=rest))
 
     def worked(self) -> None:
-        """Ends the counting."""
+        """Ends the counting, once a segment is accepted."""
         if self.parts.session.state.breaker.failures:
             self.parts.session.put(e.Breaker(failures=0))
 
@@ -98,7 +100,6 @@ class WorkerRung:
             # A model of somebody else's may raise anything; a rung that breaks is a rung that failed.
             self.breaker.failed(label)
             raise RungFailed(f"the compact worker broke: {type(error).__name__}: {error}") from error
-        self.breaker.worked()
         return Memory(
             summary=ContextItem(
                 kind="summary",

@@ -9,11 +9,14 @@ import pytest
 
 from pod import setup
 from pod.clearing import clearing_of, clears
-from tests.pod.native_rig import NativeAgent, native
+from pod.log import entries as e
+from tests.pod.native_rig import NativeAgent, memories, native, rungs
 from tests.pod.pod_rig import Agent, Counted, Rig, call, caller, capabilities, compacting, manifest, say
+from worker.errors import BadRequest, ProviderDown
+from worker.estimate import estimate_items
 from worker.history import History
 from worker.items import ReasoningItem
-from worker.models.base import Emit, Reply, Request, ToolClearing
+from worker.models.base import Emit, Reply, Request, ToolClearing, Usage
 from worker.models.registry import BUILT_IN
 from worker.records import Pruned, ReplyRecord
 from worker.testing import make_reply
@@ -101,7 +104,8 @@ class Clearing(NativeAgent):
         if sent <= 6_000:
             return found
         cleared = {"type": "clear_tool_uses_20250919", "cleared_input_tokens": sent - 4_000}
-        return replace(found, usage=found.usage.model_copy(update={"input_tokens": 4_000}), transformations=(cleared,))
+        usage = Usage(input_tokens=4_000, output_tokens=found.usage.output_tokens)
+        return replace(found, usage=usage, transformations=(cleared,))
 
 
 async def test_what_was_cleared_counts_neither_for_a_trigger_nor_for_the_estimator(rig: Rig) -> None:
@@ -116,15 +120,53 @@ async def test_what_was_cleared_counts_neither_for_a_trigger_nor_for_the_estimat
 
 async def test_a_request_to_compact_is_estimated_in_full_and_so_is_a_fallbacks(rig: Rig) -> None:
     """Nothing is cleared there: what the provider reported of cleared requests says nothing of their size."""
-    agent = Clearing(caller(16), window=14_000, enforce_window=False, **ABLE)
+    down = ProviderDown("down", status=500)
+    agent = Clearing(caller(16), window=14_000, enforce_window=False, answer=lambda r, n: down, **ABLE)
     small = Agent(lambda r, n: say("never"), name="offline:small", window=14_000)
     async with rig.open(agent, native(None, ladder=("checkpoint",), prune=ON), tools=[Counted(1_000).tool]) as pod:
-        await pod.run("go")
+        (await pod.run("go")).raise_for_status()
+        tried = len(agent.asked)
         sender = pod.running.worker.sender
         assert sender.fits(agent) and not sender.fits(small)
         assert not await pod.compact()
-    [skipped] = [r for r in rig.log() if r.kind == "compaction_rung" and getattr(r, "state", "") == "skipped"]
-    assert "above the ceiling" in getattr(skipped, "reason", "") and not agent.asked
+    skipped = rig.of(e.CompactionRung)[-1]
+    assert skipped.state == "skipped" and "above the ceiling" in skipped.reason and len(agent.asked) == tried
+    assert 1 <= tried <= 3, "what came to nothing is tried again after a tenth more growth"
+
+
+async def test_a_history_is_compacted_while_it_still_fits_uncleared(rig: Rig) -> None:
+    """What the provider clears keeps each request small for ever; the request to compact goes uncleared."""
+    agent = Clearing(caller(60), window=14_000, enforce_window=False, **ABLE)
+    small = Agent(lambda r, n: say("never"), name="offline:small", window=14_000)
+    async with rig.open(agent, native(9_000, ladder=("native",), prune=ON), tools=[Counted(1_000).tool]) as pod:
+        (await pod.run("go")).raise_for_status()
+        assert pod.running.worker.sender.fits(small), "a fallback of the same window can take over"
+    assert len(memories(rig)) == len(agent.asked) > 2 and set(rungs(rig)) == {("native", "tried"), ("native", "done")}
+    assert all(estimate_items(r.items, "o200k") < 13_000 for r in agent.asked)
+    assert {c.trigger for c in rig.of(e.CompactionCompleted)} == {"uncleared"}
+    assert all(v.accepted for v in rig.of(e.Verified)), "it is measured against the whole history"
+
+
+async def test_a_failed_compaction_of_the_whole_history_ends_no_run(rig: Rig) -> None:
+    agent = Clearing(caller(40), window=14_000, enforce_window=False, answer=lambda r, n: BadRequest("no"), **ABLE)
+    async with rig.open(agent, native(9_000, ladder=("native",), prune=ON), tools=[Counted(1_000).tool]) as pod:
+        (await pod.run("go")).raise_for_status()
+    assert len(agent.asked) <= 3 and len(rig.starts()) == 1
+
+
+def test_the_floor_for_opaque_items_does_not_grow_with_what_was_cleared() -> None:
+    """The estimator counts more than the provider does: the difference of two large numbers is no size."""
+    from worker.items import UserItem
+
+    seal = ReasoningItem(provider="a", model="b", payload="x" * 400)
+    for pages in (5, 50, 500):
+        history = History(family="o200k")
+        history.extend(UserItem(text="word " * 1_500) for _ in range(pages))
+        made = make_reply(seal, *call("t").items)
+        usage = made.usage.model_copy(update={"input_tokens": 4_000, "output_tokens": 10})
+        told = ({"cleared_input_tokens": pages * 1_000 - 4_000},)
+        history.apply(ReplyRecord(items=made.items, usage=usage, model="a:b", transformations=told))
+        assert history.occupancy("a:b", 0).tokens < 6_000
 
 
 def test_a_floor_for_opaque_items_counts_what_was_cleared_out() -> None:

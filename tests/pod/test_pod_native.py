@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -25,10 +26,10 @@ from tests.pod.pod_rig import (
     summary,
     words,
 )
-from worker.errors import BadRequest, ProviderDown, RateLimited
+from worker.errors import BadRequest, ContextOverflow, ProviderDown, RateLimited
 from worker.items import OpaqueItem, ReasoningItem, UserItem, source_hash
-from worker.memory import read_by_others
-from worker.models.base import Usage
+from worker.memory import memory_of, read_by_others
+from worker.models.base import Emit, Reply, Request, Usage
 from worker.records import ModelSwitched, Warned
 from worker.testing import call, fail, reply, say, think
 
@@ -536,3 +537,83 @@ async def test_a_fallback_that_stands_in_for_a_resting_model_is_the_one_that_is_
         await pod.run("more")
     assert not first.asked and [m.model for m in memories(rig)] == ["two"]
     assert second.requests[-1].items[0] == memories(rig)[0] and not warned(rig, "context.memory_rebuilt")
+
+
+@pytest.mark.parametrize("readable", [True, False])
+async def test_a_memory_that_reports_too_few_tokens_is_measured_by_what_it_holds(rig: Rig, *, readable: bool) -> None:
+    text = "fact word. " * 20_000
+
+    def answer(request: Any, number: int) -> Any:
+        held = {"content": text} if readable else {"encrypted_content": text * 4}
+        made = compacted("sealed:one", number, readable=text if readable else "", tokens=10)
+        payload = json.dumps({"type": "compaction", **held})
+        return replace(made, item=made.item.model_copy(update={"payload": payload}))
+
+    agent = NativeAgent(caller(14), answer=answer, window=40_000)
+    async with rig.open(agent, native(), tools=[Counted(1_000).tool]) as pod:
+        (await pod.run("go")).raise_for_status()
+    assert not memories(rig) and {c.rung for c in rig.of(e.CompactionCompleted)} <= {"compact", "coarse", "checkpoint"}
+    refused = next(r for r in rig.of(e.CompactionRung) if r.rung == "native" and r.state == "failed")
+    assert "the new segment would have" in refused.reason
+
+
+@pytest.mark.parametrize("readable", ["Pages 1 to 9 were fetched. " * 10, ""])
+async def test_a_lone_memory_that_no_request_can_hold_gives_way(rig: Rig, readable: str) -> None:
+    """Its provider refuses the request as too long, whatever it said of the memory's size."""
+
+    class Refusing(NativeAgent):
+        async def send(self, request: Request, emit: Emit) -> Reply:
+            if memory_of(request.items) is not None:
+                raise ContextOverflow("prompt is too long: 220000 tokens > 200000 maximum", limit=200_000, status=400)
+            return await super().send(request, emit)
+
+    tool_ = Counted(1_000)
+    agent = Refusing(caller(14), answer=lambda r, n: compacted("sealed:one", n, readable=readable))
+    async with rig.open(agent, native(ladder=("checkpoint",)), tools=[tool_.tool]) as pod:
+        result = await pod.run("go")
+    assert result.status == "finished" and tool_.calls == list(range(1, 15)), result.error
+    assert memories(rig) and rig.of(e.CompactionCompleted)[-1].rung == "checkpoint"
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_failure_of_the_only_rung_is_told_as_one_and_not_as_a_lack_of_room(rig: Rig, times: int) -> None:
+    """Also where it rests after some: the next run goes on once the provider is there again."""
+    agent = NativeAgent(
+        caller(14), answer=lambda r, n: ProviderDown("boom", status=500) if n <= times else compacted("sealed:one", n)
+    )
+    async with rig.open(agent, native(ladder=("native",)), tools=[Counted(1_000).tool]) as pod:
+        result = await pod.run("go")
+        for _ in range(times):
+            assert result.status == "failed" and "was not made smaller" in str(result.error)
+            assert "`pod resume`" in str(result.error) and "can't be made small enough" not in str(result.error)
+            assert "provider_down: boom" in str(result.error)
+            result = await pod.resume()
+        rested = str(result.error)
+    assert result.status == "finished" if times == 1 else "they rest until" in rested and "`pod resume`" in rested
+
+
+@pytest.mark.parametrize("rung", ["native", "compact"])
+async def test_what_is_paid_for_and_too_large_each_time_opens_the_breaker(rig: Rig, rung: str) -> None:
+    agent = NativeAgent(caller(60), answer=lambda r, n: compacted("sealed:one", n, tokens=50_000))
+    wordy = summariser(summary(filler(2_500)))
+    made = native(ladder=("native", "checkpoint"))
+    if rung == "compact":
+        sizes = {"summary_max_tokens": 4_000, "result_context_max_tokens": 9_000}
+        made = manifest(
+            context={"policy": "compact", "ladder": ("compact", "checkpoint")}, compaction=compacting(6_000) | sizes
+        )
+    async with rig.open(agent, made, tools=[Counted(1_000).tool], compact_model=wordy) as pod:
+        (await pod.run("go")).raise_for_status()
+    assert rungs(rig).count((rung, "failed")) == 3 and (rung, "skipped") in rungs(rig)
+    assert all("the new segment would have" in r.reason for r in rig.of(e.CompactionRung) if r.state == "failed")
+
+
+async def test_another_model_that_compacts_before_anything_else_is_said_to_read_the_memory_in_words(rig: Rig) -> None:
+    async with rig.open(NativeAgent(caller(14)), native(ladder=("native",)), tools=[Counted(1_000).tool]) as pod:
+        (await pod.run("go")).raise_for_status()
+    other = NativeAgent(lambda r, n: say("done"), name="sealed:two")
+    async with rig.open(other, native(4_000, ladder=("native",)), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go on")
+    assert other.asked
+    [told] = warned(rig, "context.memory_rebuilt")
+    assert (told.figures["from"], told.figures["to"]) == ("sealed:one", "sealed:two")

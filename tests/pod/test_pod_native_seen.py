@@ -11,6 +11,8 @@ import pytest
 
 from pod.cli.contexts import native_line
 from pod.cli.main import main
+from pod.foresight import foresee
+from pod.log.folder import PodFolder
 from pod.outlook import outlook
 from pod.proof import NoNativeCompaction, check_native
 from tests.pod.native_rig import NativeAgent, memories, native
@@ -57,6 +59,8 @@ async def test_the_context_names_model_tokens_and_hash(looked: Looked) -> None:
     [line] = [line for line in shown.splitlines() if "native memory" in line and "summary" not in line]
     digest = sha256(looked.memory.payload)
     assert "sealed:one, 304 tokens" in line and digest[:12] in line and "another model" not in line
+    [summary] = [line for line in shown.splitlines() if line.lstrip().startswith("summary")]
+    assert "by compacted" not in summary and summary.count("sealed:one") == 1
     assert "native memory" in looked("compact", "p", "--dry-run")
     facts = json.loads(looked("context", "p", "--json"))
     assert facts["native"] == {
@@ -147,6 +151,14 @@ def test_a_fallback_without_it_is_fine(rig: Rig, capsys: pytest.CaptureFixture[s
     with pytest.raises(NoNativeCompaction, match="the providers of sealed:plain, sealed:plain do"):
         check_native(native(model={"name": "sealed:plain", "fallback": ["sealed:plain"]}))
     check_native(manifest(model={"name": "sealed:plain"}, context={"policy": "compact"}))
+    for ladder in (("native", "rollover"), ("native",)):
+        context = {"policy": "compact", "ladder": ladder}
+        check_native(manifest(model={"name": "sealed:one"}, context=context))
+        if ladder == ("native",):
+            with pytest.raises(NoNativeCompaction, match=r'ladder = \["native"\] can\'t work'):
+                check_native(manifest(model={"name": "sealed:plain"}, context=context))
+        else:
+            check_native(manifest(model={"name": "sealed:plain"}, context=context))
     capsys.readouterr()
 
 
@@ -160,3 +172,24 @@ def test_pod_models_says_what_the_provider_itself_does(rig: Rig, capsys: pytest.
     rows = json.loads(capsys.readouterr().out)["models"]
     assert [(r["native_compaction"], r["tool_clearing"]) for r in rows] == [(["responses.compact"], True), ([], False)]
     assert all(r["native_source"] for r in rows)
+
+
+async def test_what_would_be_too_large_for_the_provider_to_compact_is_said_ahead(rig: Rig) -> None:
+    """By `pod context` and by a dry run: with what the provider clears, since the request to compact has all of it."""
+    made = native(None, ladder=("native",), model=NAMED | {"context_window": 9_000}, prune={"enabled": True})
+    agent = NativeAgent(caller(12), tool_clearing=True, history_binding="thinking_prefix")
+    async with rig.open(agent, made, tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+    view = outlook(PodFolder(rig.home, "p"))
+    plan = view.plan()
+    large, small = (replace(view, budget=replace(view.budget, window=window)) for window in (9_000, 200_000))
+    assert "above the ceiling" in str(large.as_dict()["native_passed_over"])
+    assert small.as_dict()["native_passed_over"] is None
+    assert view.uncleared > 12_000
+    [told] = [one for one in foresee(large, plan, 0.0) if one.rule == "compaction"]
+    assert (
+        not told.happens and "of which the provider clears a part" in told.reason and "above the ceiling" in told.reason
+    )
+    near = replace(view, budget=replace(view.budget, window=int(view.uncleared * 1.1) + 1_000 + 1_000))
+    [told] = [one for one in foresee(near, plan, 0.0) if one.rule == "compaction"]
+    assert told.happens and "before the next request, by native" in told.reason
