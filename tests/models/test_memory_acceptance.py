@@ -28,8 +28,8 @@ each_wire = pytest.mark.parametrize("wire", ["openai", "anthropic"])
 def memory(wire: str, number: int = 1, **fields: Any) -> OpaqueItem:
     model = "gpt-6-sol" if wire == "openai" else "claude-opus-5-5"
     payload = json.dumps({"type": "compaction", "id": f"cmp_{number}", "encrypted_content": f"sealed {number}"})
-    given = {"provider": wire, "model": model, "payload": payload, "source_hash": "h", "readable": "The text."}
-    return OpaqueItem(**(given | fields))
+    given: dict[str, Any] = {"provider": wire, "model": model, "payload": payload}
+    return OpaqueItem(source_hash="h", readable="The text.", **(given | fields))
 
 
 async def refused(model: Any, item: OpaqueItem) -> ModelError:
