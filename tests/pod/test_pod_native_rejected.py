@@ -18,7 +18,7 @@ from worker.models.registry import create_model
 from worker.records import ReplyRecord, Warned
 from worker.testing import make_reply
 from worker.testing.provider_agent import ProviderAgent
-from worker.testing.provider_server import Compaction, Http, ProviderServer, Tokens
+from worker.testing.provider_server import Compaction, Http, ProviderServer, RecordedRequest, Tokens
 from worker.testing.provider_wires import error_body
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,11 @@ class Server:
     """A provider that rejects every memory while `rejects` says so, by the number of the request with one."""
 
     def __init__(
-        self, wire: Any, pages: int, rejects: Callable[[int], bool], compacts: Callable[[Request], Any] | None = None
+        self,
+        wire: Any,
+        pages: int,
+        rejects: Callable[[int], bool],
+        compacts: Callable[[RecordedRequest], Any] | None = None,
     ) -> None:
         self.wire, self.rejects, self.carried = wire, rejects, list[bool]()
         self.agent = ProviderAgent(wire, fetching(pages), summarize=summary)
@@ -70,6 +74,10 @@ class Server:
 
 def model_at(server: ProviderServer, **settings: Any) -> Any:
     return create_model(NAMES[server.wire], ModelSettings(base_url=server.url, **settings))
+
+
+def always(_: int) -> bool:
+    return True
 
 
 def said(rig: Rig) -> list[Warned]:
@@ -137,7 +145,7 @@ async def test_the_size_is_that_of_the_text_once_a_memory_is_rejected(rig: Rig) 
             async with rig.open(model, native(), tools=[Counted(1_500).tool]) as pod:
                 (await pod.run("fetch the pages")).raise_for_status()
             await model.aclose()
-            made.rejects = lambda _: True
+            made.rejects = always
     replies = [r for r in rig.of(ReplyRecord) if r.usage.input_tokens]
     assert not made.carried[-1] and True in made.carried
     assert all(r.estimate >= 0.9 * (r.usage.input_tokens or 0) for r in replies[-2:])
