@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from interceptors.prune import TRIGGER_SHARE
-from pod.manifest import Manifest, trigger_tokens
+from pod.manifest import ACTING, Manifest, trigger_tokens
 from worker.budget import budget_of
 from worker.history import History
 from worker.memory import reading_tokens

@@ -226,7 +226,7 @@ def outlook(folder: PodFolder) -> Outlook:
     pending = pending_tokens(history, next_inputs(history, raw + standing_before(state), most))
     occupancy = history.occupancy(model.name, raw, pending)
     if occupancy.provenance == "heuristic":
-        more = reading_tokens(history.view, model.name, family) * history.calibration.whole(model.name)
+        more = reading_tokens(history.view, model) * history.calibration.whole(model.name)
         occupancy = occupancy.model_copy(update={"tokens": max(occupancy.tokens + int(more), 0)})
     table = budget_table(history, overhead_of(system, specs, family), budget, pending)
     return Outlook(manifest, state, model, budget, occupancy, tuple(table), raw)

@@ -34,13 +34,15 @@ class ModelError(WorkerError):
 
     `status` is the HTTP status (None without an answer), `code` the provider's own code, `request_id` the provider's id
     of the request, `model` the model that was asked. `gave_up` says, after retries, how many tries and seconds there
-    were and what the bounds are; `attempts` counts them, 0 where that is not known.
+    were and what the bounds are; `attempts` counts them, 0 where that is not known. `memory` is the hash of the memory
+    that the request carried as its provider had made it, empty where it carried none.
     """
 
     kind = "model_error"
     retryable = False
     gave_up = ""
     attempts = 0
+    memory = ""
 
     def __init__(
         self,

@@ -292,7 +292,10 @@ class History:
         if record.code == ESTIMATE_BARRED:
             self.calibration = self.calibration.told(str(record.figures.get("model", "")))
         elif record.code == MEMORY_REBUILT:
-            self.rebuilt.add(str(record.figures.get("to", "")))
+            reader = str(record.figures.get("to", ""))
+            self.rebuilt.add(reader)
+            if record.figures.get("from") == reader and self.baseline is not None and self.baseline.model == reader:
+                self.baseline = None  # a number of the view with this memory: what it has in words is not known
         elif record.code == USAGE_DOUBTED:
             self.doubted.add(str(record.figures.get("model", "")))
 
@@ -414,7 +417,8 @@ def _cleared(record: r.ReplyRecord) -> int:
 
 
 MEMORY_REBUILT = "context.memory_rebuilt"
-"""The code of the warning that a provider's memory is read in words, by a model that did not make it."""
+"""The code of the warning that a provider's memory is read in words: by a model that did not make it, or by its own, whose
+provider rejected it."""
 
 USAGE_DOUBTED = "usage_doubted"
 """The code of the warning that a provider reported a usage that can't be true."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from worker.ids import uuid7
-from worker.text import clean, clean_deep, sha256, size
+from worker.text import clean, clean_deep, half_in_json, sha256, size
 
 UNREADABLE = (
     "[An earlier part of this session was compacted by its model's provider, in a form that only that model reads.]"
@@ -183,7 +183,8 @@ class OpaqueItem(_Base):
     """A provider's own item (a native compaction, an unknown block): JSON text, bound to provider and model.
 
     One that stands for other items has their `source_hash`, and `readable`: what everybody else reads in its place, another
-    model too. `tokens` is what it takes of the window by the provider's word, 0 where that is not known.
+    model too. `tokens` is what it takes of the window by the provider's word, 0 where that is not known. `way` is how it
+    was made (a `NativeWay`), empty where that is not known.
     """
 
     type: Literal["opaque"] = "opaque"
@@ -193,12 +194,18 @@ class OpaqueItem(_Base):
     source_hash: str = ""
     readable: str = ""
     tokens: int = 0
+    way: str = ""
     reply: str = ""
 
     @property
     def is_memory(self) -> bool:
         """Whether it stands for other items."""
         return bool(self.source_hash)
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether half a character stands in it, so that no provider takes it back: its own model reads it in words too."""
+        return half_in_json(self.payload)
 
     def as_summary(self) -> ContextItem:
         """A memory as everybody but its own model reads it."""

@@ -31,7 +31,7 @@ from worker.ledger import Ledger
 from worker.models.base import Delta, Reply, Usage
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord, Warned
 from worker.results import Failed, Finished, Outcome, Yielded
-from worker.sending import Answered, Sender
+from worker.sending import Answered, OverBudget, Sender
 
 EMPTY_REPLIES = 1
 """How often an empty reply is asked again."""
@@ -129,7 +129,8 @@ class Worker:
         try:
             answered = await self.sender.send(lambda delta: self._show(self.observer.delta, delta))
         except ModelError as error:
-            return await self.failed(error)
+            # What made it too large came up while it was sent: whoever can make it smaller is asked again.
+            return None if isinstance(error, OverBudget) and error.grew else await self.failed(error)
         self.record(answered)
         ended = await self.told(ctx, answered)
         if ended is not None:

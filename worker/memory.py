@@ -7,8 +7,11 @@ from typing import Any
 
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem
-from worker.models.base import Family
+from worker.models.base import JudgesMemories, Model
 from worker.text import sha256
+
+MOST_REJECTED = 2
+"""How many memories in a row a provider may reject before it is not asked for another."""
 
 
 def memory_of(view: Sequence[Item]) -> OpaqueItem | None:
@@ -27,10 +30,24 @@ def read_by_others(item: Item) -> Item:
     return item.as_summary() if isinstance(item, OpaqueItem) and item.is_memory else item
 
 
-def reading_tokens(view: Sequence[Item], model: str, family: Family) -> int:
-    """Raw tokens that a view costs a model (`provider:model`) more where it reads a memory in words; below 0: less."""
-    memory = memory_of(view)
-    if memory is None or maker_of(memory) == model:
+def reads_in_words(model: Model, memory: OpaqueItem) -> bool:
+    """Whether a model is sent a memory as a summary: it did not make it, or it cannot go back."""
+    if maker_of(memory) != model.name or memory.is_damaged:
+        return True
+    return isinstance(model, JudgesMemories) and model.rejects(memory)
+
+
+def distrust(model: Model) -> str:
+    """Why no more memories are worth asking a model's provider for, empty where they are."""
+    if isinstance(model, JudgesMemories) and model.memories_rejected >= MOST_REJECTED:
+        return f"the provider of {model.name} does not take its own memories back: its memories are not accepted"
+    return ""
+
+
+def reading_tokens(view: Sequence[Item], model: Model) -> int:
+    """Raw tokens that a view costs a model more where it reads a memory in words; below 0: less."""
+    memory, family = memory_of(view), model.capabilities.family
+    if memory is None or not reads_in_words(model, memory):
         return 0
     return estimate_item(read_by_others(memory), family) - estimate_item(memory, family)
 

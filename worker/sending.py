@@ -14,9 +14,9 @@ from worker.counting import Counted, count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
 from worker.history import MEMORY_REBUILT, History
-from worker.items import Item
-from worker.memory import maker_of, memory_of, read_by_others
-from worker.models.base import Compacted, CompactsNatively, Emit, Model, Reply, Request
+from worker.items import Item, OpaqueItem
+from worker.memory import maker_of, memory_of, read_by_others, reads_in_words
+from worker.models.base import Compacted, CompactsNatively, Emit, JudgesMemories, Model, Reply, Request
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
 from worker.records import ModelSwitched, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
@@ -55,9 +55,13 @@ is counted after a count that failed."""
 
 
 class OverBudget(ModelError):
-    """The request is estimated above the ceiling of every model: it was not sent."""
+    """The request is estimated above the ceiling of every model: it was not sent.
+
+    `grew` says that it is so only since a memory in it was rejected, so that what was decided before it holds no more.
+    """
 
     kind = "over_budget"
+    grew = False
 
 
 @dataclass(slots=True)
@@ -195,7 +199,8 @@ class Sender(Sizing):
                 last = e
                 if not _may_fall_back(e):
                     raise
-                self.resting[model.name] = self.clock() + REST
+                if not isinstance(e, OverBudget):
+                    self.resting[model.name] = self.clock() + REST
         assert last is not None
         raise last
 
@@ -213,8 +218,9 @@ class Sender(Sizing):
         """Has the provider of a model compact the first `upto` items of the view. No fallback is asked: the answer is
         bound to its model.
 
-        Raises the last `ModelError`, with its attempts; what a refusal says of the window is not learned. Cancelled,
-        the connection is closed and nothing is kept.
+        Raises the last `ModelError`, with its attempts, and `OverBudget` where the items are too many once the memory
+        among them is rejected; what a refusal says of the window is not learned. Cancelled, the connection is closed
+        and nothing is kept.
         """
         if not isinstance(model, CompactsNatively):
             raise TypeError(f"{model.name} does not compact by itself")
@@ -225,20 +231,36 @@ class Sender(Sizing):
             wire.extend(self.history.view[:upto])
             return self._made(model, self.history.view[:upto], wire.pieces())
 
-        return await self._until(model, head, model.compact)
+        return await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto))
 
     async def _try(self, model: Model, emit: Emit) -> Answered:
         occupancy = self.occupancy(model)
-        tried = await self._until(model, lambda: self._request(model), lambda request: model.send(request, emit))
+
+        def anew() -> Occupancy:
+            nonlocal occupancy
+            occupancy = self.occupancy(model)
+            return occupancy
+
+        def ask(request: Request) -> Awaitable[Reply]:
+            return model.send(request, emit)
+
+        tried = await self._until(model, lambda: self._request(model), ask, anew)
         return Answered(
             tried.answer, model, tried.attempts, tried.seconds, occupancy, self.budget(model).buffer
         )  # fmt: skip
 
     async def _until(
-        self, model: Model, make: Callable[[], Request], ask: Callable[[Request], Awaitable[T]]
+        self,
+        model: Model,
+        make: Callable[[], Request],
+        ask: Callable[[Request], Awaitable[T]],
+        size: Callable[[], Occupancy],
     ) -> Tried[T]:
-        """Asks until there is an answer or no more patience. Raises the last `ModelError`, with its attempts."""
-        started = self.clock()
+        """Asks until there is an answer or no more patience. Raises the last `ModelError`, with its attempts.
+
+        A request that is made anew, in another form, is sent only where its `size` is not above the ceiling.
+        """
+        started, doubted = self.clock(), ""
         request = make()
         attempt = empty = repairs = 0
         while True:
@@ -252,14 +274,21 @@ class Sender(Sizing):
                 if e.code == EMPTY_STREAM and not e.retryable and empty < EMPTY_STREAMS:
                     empty += 1
                     wait = self.retry.wait(StreamBroken(e.message), attempt, waited)
-                elif isinstance(e, InvalidHistory) and repairs < REPAIRS and (how := _repaired(model, e)):
+                elif wait is None and repairs < REPAIRS and (how := _repaired(model, e)):
                     repairs += 1
                     e.message = f"{e.message} ({how})"
                     self._followers.pop(model.name, None)
+                    doubted = self._rejected(model, e) or doubted
+                    if not self.fits(model, anew := size()):
+                        raise self._grown(model, e, anew) from e
                     request = make()
                     wait = 0.0
                 if wait is None:
                     e.gave_up = self.retry.gave_up(attempt, waited) if e.retryable else ""
+                    if doubted and isinstance(model, JudgesMemories):
+                        # In words it was refused as well, so the memory was not the reason.
+                        model.believe(doubted)
+                        self._followers.pop(model.name, None)
                     raise
                 self.ledger.put(
                     Retry(error=e.kind, message=e.message[:500], attempt=attempt, max_attempts=self.retry.max_attempts,
@@ -267,6 +296,12 @@ class Sender(Sizing):
                 )  # fmt: skip
                 await self.ledger.sync()
                 await anyio.sleep(wait)
+
+    def _grown(self, model: Model, error: ModelError, size: Occupancy) -> OverBudget:
+        limit = f"above the ceiling of {self.limit(model):,} for {model.name}"
+        grown = OverBudget(f"{error.message}, and is then estimated at {size}, {limit}", model=model.name)
+        grown.attempts, grown.grew = error.attempts, True
+        return grown
 
     def _request(self, model: Model) -> Request:
         follower = self._followers.setdefault(model.name, Follower(Wire(model.encoder)))
@@ -285,13 +320,25 @@ class Sender(Sizing):
     def _rebuilt(self, model: Model) -> None:
         """Says, once in a segment for each model, that a memory is read in words since another model made it."""
         memory = memory_of(self.history.view)
-        if memory is None or maker_of(memory) == model.name or model.name in self.history.rebuilt:
+        if memory is None or not reads_in_words(model, memory) or model.name in self.history.rebuilt:
             return
+        self._in_words(model, memory, f"{model.name} can't read it")
+
+    def _rejected(self, model: Model, error: ModelError) -> str:
+        """Says that the provider of a model rejected the memory of its own request, and names that memory's hash; empty
+        where it was not about the memory."""
+        memory = memory_of(self.history.view)
+        if memory is None or not error.memory or not reads_in_words(model, memory):
+            return ""
+        self._in_words(model, memory, f"its provider rejected a request with it: {error.message[:KEPT_WORDS]}")
+        return error.memory
+
+    def _in_words(self, model: Model, memory: OpaqueItem, why: str) -> None:
         family = model.capabilities.family
         before, after = estimate_item(memory, family), estimate_item(read_by_others(memory), family)
         message = (
-            f"{maker_of(memory)} made the memory that this segment begins with, and {model.name} can't read it: "
-            f"it gets its text instead ({before:,} tokens before, {after:,} now)"
+            f"{maker_of(memory)} made the memory that this segment begins with, and {why}. "
+            f"{model.name} gets its text instead ({before:,} tokens before, {after:,} now)"
         )
         figures = {"from": maker_of(memory), "to": model.name, "before": before, "after": after}
         self.ledger.put(Warned(code=MEMORY_REBUILT, message=message, figures=figures))
@@ -341,9 +388,11 @@ class Sender(Sizing):
         return None if least <= estimate <= error.requested else min(max(estimate, least), error.requested)
 
 
-def _repaired(model: Model, error: InvalidHistory) -> str | None:
+def _repaired(model: Model, error: ModelError) -> str | None:
     """What the model does otherwise from now on, None where it knows no other way."""
-    repair: Callable[[InvalidHistory], str | None] | None = getattr(model, "repair", None)
+    if not isinstance(error, InvalidHistory) and not error.memory:
+        return None
+    repair: Callable[[ModelError], str | None] | None = getattr(model, "repair", None)
     return None if repair is None else repair(error)
 
 

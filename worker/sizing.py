@@ -112,8 +112,8 @@ class Sizing:
         return 0 if base is not None and base.model == model.name else self._replaced(model)
 
     def _replaced(self, model: Model) -> int:
-        """Raw tokens of a memory in words less those of the memory, for a model that did not make it."""
-        return reading_tokens(self.history.view, model.name, model.capabilities.family)
+        """Raw tokens of a memory in words less those of the memory, for a model that does not get it as it is."""
+        return reading_tokens(self.history.view, model)
 
     def _in_full(self, model: Model) -> Occupancy:
         """The occupancy by the estimator of a model whose family is not the history's: a fallback may count twice as

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from functools import lru_cache
 from typing import cast
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def clean(text: str) -> str:
@@ -29,6 +32,20 @@ def clean_deep(value: object) -> object:
     if isinstance(value, dict):
         return {clean(k): clean_deep(v) for k, v in cast("dict[str, object]", value).items()}
     return value
+
+
+@lru_cache(maxsize=32)
+def half_in_json(text: str) -> bool:
+    """Whether a string in JSON text holds half a character, as it is or as an escape: no provider takes it (case B145)."""
+    if _SURROGATE.search(text) is not None:
+        return True
+    if _HALF_ESCAPE.search(text) is None:
+        return False
+    try:
+        value: object = json.loads(text)
+        return clean_deep(value) != value
+    except (ValueError, RecursionError):
+        return False
 
 
 def decode(data: bytes) -> tuple[str, bool]:

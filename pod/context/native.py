@@ -17,8 +17,8 @@ from pod.log import entries as e
 from worker.errors import ModelError
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, source_hash
-from worker.memory import maker_of, provenance
-from worker.models.base import Compacted, CompactsNatively, Model, Usage
+from worker.memory import distrust, maker_of, provenance
+from worker.models.base import Compacted, CompactsNatively, Model, NoCompaction, Usage
 from worker.occupancy import Occupancy
 from worker.records import Warned
 from worker.sending import Tried
@@ -81,6 +81,8 @@ class NativeRung:
             return plan.reason
         if not compacts(model):
             return no_way(model)
+        if reason := distrust(model):
+            return reason
         if self._on_record(plan, model) is not None:
             return ""
         resting = "" if plan.trigger == "hand" else self.breaker.resting()
@@ -173,7 +175,9 @@ class NativeRung:
                         made = await self._recorded(plan, label, model, tried)
         except ModelError as error:
             message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
-            raise self._failed(label, model, message, {"requests": error.attempts}) from error
+            billed = isinstance(error, NoCompaction)
+            spent = spent_on(error.usage, model, error.attempts) if billed else {"requests": error.attempts}
+            raise self._failed(label, model, message, spent) from error
         except (PodError, RungFailed):
             raise
         except Exception as error:

@@ -425,16 +425,17 @@ async def test_a_memory_that_the_provider_rejects_is_read_as_text_from_then_on(w
                 except InvalidHistory as e:
                     assert model.repair(e)
             assert model.repair(InvalidHistory("compaction: broken", code="compaction_signature_invalid")) is None
+            assert model.rejects(items[0]) and model.memories_rejected == 1
         last = server.requests[-1].body.decode()
     assert '<context kind=\\"summary\\" source=\\"compacted by ' in last and '"type":"compaction"' not in last
     assert server.rejected, "it was tried in the form that is its own first"
-    assert model.encoder.reasoning == (wire == "anthropic"), "Messages says what it is about, and reasoning is not lost"
+    assert model.encoder.reasoning, "reasoning is not lost where it was the memory"
 
 
 def test_an_error_about_a_memory_that_was_not_sent_changes_nothing() -> None:
     model = MessagesModel("claude-opus-5-5")
     assert model.repair(InvalidHistory("the signature is invalid", code="compaction_signature_invalid")) is None
-    assert model.encoder.reasoning and model.encoder.memories
+    assert model.encoder.reasoning and not model.encoder.rejected
 
 
 def memory_of(provider: str, model: str) -> OpaqueItem:
@@ -442,17 +443,18 @@ def memory_of(provider: str, model: str) -> OpaqueItem:
     return OpaqueItem(id="m", provider=provider, model=model, payload=payload, source_hash="h", readable=SUMMARY)
 
 
-def test_a_request_with_a_memory_names_the_beta_of_every_way() -> None:
-    """A block does not say by which way it was made."""
+def test_a_request_with_a_memory_names_the_beta_of_its_way_and_of_every_way_where_it_is_not_known() -> None:
     model = MessagesModel("claude-opus-5-5")
     own = request_of(model, [memory_of("anthropic", "claude-opus-5-5"), UserItem(text="x")])
     other = request_of(model, [memory_of("anthropic", "claude-opus-5"), UserItem(text="x")])
     assert set(COMPACT_BETAS.values()) <= set(model.headers(own)["anthropic-beta"].split(","))
     assert "compact-" not in model.headers(other)["anthropic-beta"]
     assert json.loads(model.body(own))["messages"][0]["role"] == "assistant"
-    model.refused = frozenset(["summarize"])
-    betas = model.headers(own)["anthropic-beta"]
-    assert COMPACT_BETAS["summarize"] not in betas and COMPACT_BETAS["threshold_edit"] in betas
+    for way, beta in COMPACT_BETAS.items():
+        memory = memory_of("anthropic", "claude-opus-5-5").model_copy(update={"way": way})
+        model.refused = frozenset(COMPACT_BETAS)
+        betas = model.headers(request_of(model, [memory, UserItem(text="x")]))["anthropic-beta"]
+        assert [b for b in betas.split(",") if b.startswith("compact-")] == [beta], "also where no more are made so"
 
 
 async def test_a_compaction_request_asks_for_nothing_that_must_not_stand_beside_it() -> None:

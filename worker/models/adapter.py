@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Set
+from collections.abc import Generator, Set
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -20,7 +21,8 @@ from worker.errors import (
     StreamBroken,
 )
 from worker.ids import uuid7
-from worker.items import ReplyItem, ToolCallItem, make_call
+from worker.items import OpaqueItem, ReplyItem, ToolCallItem, make_call
+from worker.memory import memory_of
 from worker.models.base import (
     FALLBACK_OUTPUT,
     Capabilities,
@@ -39,12 +41,14 @@ from worker.models.encoding import SideEncoder, dumps, listing, mapping
 from worker.models.encoding import count as whole_number
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
-from worker.text import clean
+from worker.text import clean, sha256
 
 RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instructions"})
 """Fields of a request that `extra_body` cannot set: they are the runtime's own."""
 
 _ABOUT_REASONING = re.compile(r"thinking|reasoning|signature|encrypted.content", re.IGNORECASE)
+_OF_REASONING = re.compile(r"thinking|reasoning|\brs_", re.IGNORECASE)
+_ABOUT_MEMORY = re.compile(r"compaction|\bcmp_", re.IGNORECASE)
 
 EFFORTS = ((0, "none"), (2_048, "low"), (8_192, "medium"))
 """Reasoning budgets in tokens and the effort that stands for each, where a model takes a label only."""
@@ -185,7 +189,10 @@ class HttpModel:
             check_key(self.settings.api_key_env, self.base_url, anthropic=self.sdk == "anthropic", model=self.name)
         self._learned: int | None = None
         self._counts = bool(self.count_path)
-        self._carries = False
+        self._accepted: set[str] = set()
+        self._doubted: set[str] = set()
+        self.memories_rejected = 0
+        """How many memories were rejected since the provider last took one back."""
         self._capabilities: Capabilities | None = None
         self._head: tuple[str, tuple[ToolSpec, ...], bytes] | None = None
         self._transport = Transport(
@@ -223,23 +230,61 @@ class HttpModel:
         """How this API writes items. Another one after `repair`."""
         return self._encoder
 
-    def repair(self, error: InvalidHistory) -> str | None:
+    def repair(self, error: ModelError) -> str | None:
         """Sends the history in another form from now on, after the provider has rejected its reasoning or its memory.
 
-        Returns what is different, or None where there is no other form.
+        A memory that this server never took yet is doubted at any refusal, whatever its words: a server that does not
+        know such blocks has many. Returns what is different, or None where there is no other form.
         """
-        about_memory = (error.code or "").startswith("compaction_") or "compaction" in error.message
+        if not isinstance(error, InvalidHistory | BadRequest | ModelNotFound) and not _server_error(error):
+            return None
+        about_memory = (error.code or "").startswith("compaction_") or _ABOUT_MEMORY.search(error.message) is not None
         about_reasoning = not about_memory and _ABOUT_REASONING.search(error.message) is not None
-        if about_reasoning and self._encoder.reasoning:
+        reasoned = isinstance(error, InvalidHistory) and about_reasoning and self._encoder.reasoning
+        unknown = error.memory not in self._accepted
+        # Refusals of encrypted content or of a signature do not say whose it is: a memory that was taken before is not it.
+        if error.memory and (about_memory or unknown) and not (reasoned and _OF_REASONING.search(error.message)):
+            return self._doubt(error.memory)
+        if reasoned:
             self._encoder = copy.copy(self._encoder)
             self._encoder.reasoning = False
             return "earlier reasoning is left out from now on"
-        # OpenAI's refusals of encrypted content do not say whether it is of reasoning.
-        if (about_memory or about_reasoning) and self._carries:
-            self._encoder = copy.copy(self._encoder)
-            self._encoder.memories = self._carries = False
-            return "what the provider has compacted is sent as readable text from now on"
-        return None
+        return self._doubt(error.memory) if error.memory and about_reasoning else None
+
+    def _doubt(self, memory: str) -> str:
+        self._doubted.add(memory)
+        self._send_rejected(self._encoder.rejected | {memory})
+        return "what the provider has compacted is sent as readable text from now on"
+
+    def _send_rejected(self, rejected: frozenset[str]) -> None:
+        self._encoder = copy.copy(self._encoder)
+        self._encoder.rejected = rejected
+
+    def believe(self, memory: str) -> None:
+        """Sends a memory as it is again: it was not what the provider rejected."""
+        self._doubted.discard(memory)
+        self._send_rejected(self._encoder.rejected - {memory})
+
+    def rejects(self, memory: OpaqueItem) -> bool:
+        """Whether the provider rejected this memory, so that it is sent in words."""
+        return bool(self._encoder.rejected) and sha256(memory.payload) in self._encoder.rejected
+
+    @contextmanager
+    def judging(self, request: Request) -> Generator[None]:
+        """Learns from one request whether the provider takes the memory in it; an error names the memory."""
+        own = self._encoder.carried(request.items)
+        sent = "" if own is None else sha256(own.payload)
+        try:
+            yield
+        except ModelError as e:
+            e.memory = sent
+            raise
+        if sent:
+            self._accepted.add(sent)
+            self.memories_rejected = 0
+        elif self._doubted and (memory := memory_of(request.items)) and sha256(memory.payload) in self._doubted:
+            self._doubted.discard(sha256(memory.payload))
+            self.memories_rejected += 1
 
     def learn(self, window: int) -> None:
         """Takes a window in tokens that the provider named; a window from the manifest outranks it."""
@@ -273,13 +318,13 @@ class HttpModel:
         `wait` is how many seconds without content are borne, where that is more than the settings allow.
         """
         sink = self.assembler(request, emit)
-        self._carries = self._encoder.carries_memory(request.items)
-        try:
-            answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
-        except StreamBroken:
-            if sink.empty:
-                raise self._empty(body) from None
-            raise
+        with self.judging(request):
+            try:
+                answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
+            except StreamBroken:
+                if sink.empty:
+                    raise self._empty(body) from None
+                raise
         return self._reply(request, sink, answer.get("x-request-id") or answer.get("request-id"))
 
     async def prepare(self) -> None:
@@ -381,3 +426,8 @@ class HttpModel:
             model=sink.model_name or self.model_id,
             transformations=tuple(sink.transformations),
         )
+
+
+def _server_error(error: ModelError) -> bool:
+    """Whether the server broke over a request: it may have met something in it that it does not know."""
+    return isinstance(error, ProviderDown) and (error.status or 0) >= 500

@@ -12,7 +12,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import Any
 
-from worker.errors import BadRequest, InvalidHistory
+from worker.errors import BadRequest, InvalidHistory, ModelError
 from worker.estimate import estimate_items, estimate_spec, estimate_text
 from worker.items import (
     AssistantItem,
@@ -147,9 +147,10 @@ class MessagesModel(CompactingModel):
             return replace(found, history_binding="thinking_prefix")
         return found
 
-    def repair(self, error: InvalidHistory) -> str | None:
+    def repair(self, error: ModelError) -> str | None:
         """Asks for thinking blocks of another prefix to be dropped, where that was not done; else leaves them out."""
-        if self._bound or "different conversation" not in error.message:
+        bound = isinstance(error, InvalidHistory) and "different conversation" in error.message
+        if self._bound or not bound:
             return super().repair(error)
         self._bound = True
         return "thinking that is bound to another prefix is dropped from now on"
@@ -166,9 +167,10 @@ class MessagesModel(CompactingModel):
             betas.append(INTERLEAVED_BETA)
         if way is None and self._clearing() is not None:
             betas.append(CLEARING_BETA)
-        # A block does not say by which way it was made: each that this server may know is named.
-        carries = self._encoder.carries_memory(request.items)
-        betas += [b for each, b in COMPACT_BETAS.items() if each == way or (carries and each not in self.refused)]
+        # A block does not say by which way it was made: where its item does not either, each is named.
+        memory = self._encoder.carried(request.items)
+        made_by = () if memory is None else (memory.way,) if memory.way in COMPACT_BETAS else tuple(COMPACT_BETAS)
+        betas += [beta for each, beta in COMPACT_BETAS.items() if each == way or each in made_by]
         given = next((name for name in headers if name.lower() == "anthropic-beta"), None)
         if given is not None:
             betas += [x.strip() for x in headers.pop(given).split(",")]
@@ -223,7 +225,7 @@ class MessagesModel(CompactingModel):
         payload, block = self.block_of(reply)
         content = block.get("content")
         if not isinstance(content, str) or not content.strip() or reply.native_stop != COMPACTED:
-            raise self.no_compaction(f"it has no summary (stop: {reply.native_stop})")
+            raise self.no_compaction(f"it has no summary (stop: {reply.native_stop})", reply.usage)
         return self.compacted(
             request, way, payload, readable=clean(content), usage=reply.usage, provider_id=reply.provider_id
         )

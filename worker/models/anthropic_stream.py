@@ -160,7 +160,9 @@ class MessagesAssembler(Assembler):
             self.text("reasoning", text)
 
     def _stop(self) -> None:
-        self.usage = compaction_usage(self._usage) if self.native_stop == COMPACTED else messages_usage(self._usage)
+        kinds = {mapping(x).get("type") for x in listing(self._usage.get("iterations"))}
+        made = self.native_stop == COMPACTED or ("compaction" in kinds and "message" not in kinds)
+        self.usage = compaction_usage(self._usage) if made else messages_usage(self._usage)
         if not self.native_stop:
             # Without a reason the end of the body is judged as a broken stream.
             self.finished = True

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 
 from pydantic import BaseModel, ConfigDict
 
+from worker.errors import BadRequest, ModelError
 from worker.items import Item, OpaqueItem, ReplyItem
 
 Source: TypeAlias = Literal["manifest", "learned", "provider", "table", "fallback"]
@@ -40,6 +41,14 @@ class Usage(BaseModel):
     cache_write_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+
+
+class NoCompaction(BadRequest):
+    """The answer to a compaction request is complete and holds no usable compaction. `usage` was paid for all the same."""
+
+    def __init__(self, message: str, *, usage: Usage, **rest: object) -> None:
+        super().__init__(message, **rest)  # type: ignore[arg-type]  # the keywords of ModelError, passed through
+        self.usage = usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +225,32 @@ class CompactsNatively(Protocol):
         The items of `request` end at a settled point: no call is open. Raises `ModelError` (`BadRequest` where no way is
         left); cancelled, the connection is closed and nothing is left behind.
         """
+        ...
+
+
+@runtime_checkable
+class JudgesMemories(Protocol):
+    """A model that finds out which memories its provider takes back: a rejected one is sent in words from then on.
+
+    A memory is named by the hash of its payload.
+    """
+
+    memories_rejected: int
+    """How many were rejected since the provider last took one back."""
+
+    def repair(self, error: ModelError) -> str | None:
+        """Sends the history in another form from now on, where the error may come from its form.
+
+        Returns what is different, None where there is no other form.
+        """
+        ...
+
+    def believe(self, memory: str) -> None:
+        """Sends a memory as it is again: it was not what the provider rejected."""
+        ...
+
+    def rejects(self, memory: OpaqueItem) -> bool:
+        """Whether the provider rejected this memory, so that it is sent in words."""
         ...
 
 

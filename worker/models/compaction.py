@@ -10,7 +10,7 @@ from typing import Any
 from worker.errors import BadRequest, ModelError, ModelNotFound, ProviderDown, Refused
 from worker.items import OpaqueItem, source_hash
 from worker.models.adapter import HttpModel
-from worker.models.base import Capabilities, Compacted, ModelSettings, NativeWay, Reply, Request, Usage
+from worker.models.base import Capabilities, Compacted, ModelSettings, NativeWay, NoCompaction, Reply, Request, Usage
 from worker.models.encoding import mapping
 
 COMPACT_WAIT = 600.0
@@ -20,10 +20,17 @@ NO_COMPACTION = "no_compaction"
 """The code of an answer that is complete and holds no usable compaction."""
 
 _UNKNOWN_FORM = re.compile(
-    r"compact|context_management|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument|value)"
-    r"|not (?:supported|permitted|allowed)|no such",
+    r"(?:unknown|unrecognized|unsupported|unexpected|invalid|no such) (?:parameter|field|argument|request argument)"
+    r"|(?:extra|additional) (?:inputs|fields|properties) (?:are )?not (?:permitted|allowed)"
+    r"|(?:unknown|unrecognized|unsupported|unexpected|invalid) value.{0,40}(?:compact|anthropic-beta)"
+    r"|(?:compact\w*|context_management)\W{1,3}(?:is |are )?(?:not supported|not available|unsupported|unknown)"
+    r"|input tag .compact",
     re.IGNORECASE,
 )
+"""Words with which a server says that it does not know a field, a value or a beta."""
+
+_PATH_OF_ITS_OWN: frozenset[NativeWay] = frozenset({"responses.compact"})
+"""Ways that a server may lack as a path; the others are ordinary requests with one more field."""
 
 
 class CompactingModel(HttpModel):
@@ -36,6 +43,7 @@ class CompactingModel(HttpModel):
         super().__init__(model_id, settings, client=client)
         self.refused: frozenset[NativeWay] = frozenset()
         """Ways that this server did not take."""
+        self._said: dict[NativeWay, str] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -53,17 +61,25 @@ class CompactingModel(HttpModel):
             try:
                 return await self.compact_by(way, request)
             except ModelError as e:
-                if not form_refused(e):
+                # What is refused may as well be the memory in the request, where the server never took it yet.
+                if not form_refused(e, way) or (e.memory and e.memory not in self._accepted and not _no_path(e, way)):
+                    e.message += self._said_before()
+                    e.args = (e.message,)
                     raise
                 self.refused = frozenset((*self.refused, way))
+                self._said[way] = e.message
                 last = e
-        said = f"; it said: {last.message}" if last else ""
         raise BadRequest(
-            f"there is no way to have {self.name} compacted by its provider{said}",
+            f"there is no way to have {self.name} compacted by its provider{self._said_before()}",
             status=last.status if last else None,
             code=last.code if last else None,
             model=self.name,
         )
+
+    def _said_before(self) -> str:
+        """What the server said to the ways that it refused."""
+        said = "; ".join(f"{way}: {message}" for way, message in self._said.items())
+        return f" (refused before: {said})" if said else ""
 
     async def compact_by(self, way: NativeWay, request: Request) -> Compacted:
         """One attempt by one way. Raises `ModelError`; cancelled, nothing is left behind."""
@@ -79,6 +95,7 @@ class CompactingModel(HttpModel):
             payload=payload,
             source_hash=source_hash(request.items),
             readable=readable,
+            way=way,
             tokens=max(usage.output_tokens - usage.reasoning_tokens, 0),
         )
         return Compacted(item, usage, way, provider_id)
@@ -87,9 +104,10 @@ class CompactingModel(HttpModel):
         """The reply to a compaction request. As `send`, but nothing is shown, and the provider has time."""
         return await self.stream(request, body, headers, lambda _: None, wait=COMPACT_WAIT)
 
-    def no_compaction(self, why: str) -> BadRequest:
+    def no_compaction(self, why: str, usage: Usage) -> NoCompaction:
         """The error of an answer without a usable compaction: the history stays as it is."""
-        return BadRequest(f"the provider made no compaction: {why}", status=200, code=NO_COMPACTION, model=self.name)
+        message = f"the provider made no compaction: {why}"
+        return NoCompaction(message, usage=usage, status=200, code=NO_COMPACTION, model=self.name)
 
     def block_of(self, reply: Reply, *, reasoned: bool = False) -> tuple[str, dict[str, Any]]:
         """The payload of the one compaction in a reply, and its value. Raises `Refused` or `BadRequest` for any other
@@ -107,17 +125,24 @@ class CompactingModel(HttpModel):
                 others.append(item.type)
         if others or len(found) != 1:
             held = ", ".join([*["compaction"] * len(found), *others]) or "nothing"
-            raise self.no_compaction(f"its reply holds {held} (stop: {reply.native_stop or 'none'})")
+            raise self.no_compaction(f"its reply holds {held} (stop: {reply.native_stop or 'none'})", reply.usage)
         return found[0]
 
 
-def form_refused(error: ModelError) -> bool:
+def _no_path(error: ModelError, way: NativeWay) -> bool:
+    """Whether a server refused the path of a way; an item that it can't find has a name."""
+    if way not in _PATH_OF_ITS_OWN or error.code == "model_not_found" or "cmp_" in error.message:
+        return False
+    return error.status in (404, 405, 501) and isinstance(error, BadRequest | ModelNotFound | ProviderDown)
+
+
+def form_refused(error: ModelError, way: NativeWay) -> bool:
     """Whether a server refused the form of a request (a path or field that it does not know), not its content."""
     code = error.code or ""
     if code == "model_not_found" or code.startswith("compaction_"):
         return False
-    if error.status in (404, 405, 501):
-        return isinstance(error, BadRequest | ModelNotFound | ProviderDown)
+    if _no_path(error, way):
+        return True
     if error.status in (400, 422):
         return isinstance(error, BadRequest | ModelNotFound) and _UNKNOWN_FORM.search(error.message) is not None
     return False

@@ -22,7 +22,7 @@ from worker.items import (
     UserItem,
 )
 from worker.models.base import ToolSpec
-from worker.text import clean, clean_deep
+from worker.text import clean, clean_deep, sha256
 
 Side: TypeAlias = Literal["user", "model"]
 
@@ -184,11 +184,12 @@ class SideEncoder:
     Consecutive items of one side are one message. Items that are never sent (empty text, reasoning or opaque items of
     another provider or model) belong to whatever stands before them, so that their neighbours join over them.
     A memory goes to its own model as its provider made it, a message of its own; to any other as a summary to read.
-    `reasoning` says whether reasoning is sent at all, `memories` whether any memory goes as its provider made it.
+    `reasoning` says whether reasoning is sent at all. `rejected` are the hashes of memories that the provider does not
+    take back: they go as a summary too.
     """
 
     reasoning = True
-    memories = True
+    rejected: frozenset[str] = frozenset()
 
     def __init__(self, provider: str, model: str, *, images: bool = True) -> None:
         self.provider = provider
@@ -215,9 +216,13 @@ class SideEncoder:
         """Whether a provider's own item goes back: to the provider and model that made it only."""
         if isinstance(item, ReasoningItem) and not self.reasoning:
             return False
-        if isinstance(item, OpaqueItem) and item.is_memory and not self.memories:
+        if isinstance(item, OpaqueItem) and item.is_memory and self._returned(item):
             return False
         return item.provider == self.provider and item.model == self.model
+
+    def _returned(self, memory: OpaqueItem) -> bool:
+        """Whether the provider does not take a memory back."""
+        return memory.is_damaged or (bool(self.rejected) and sha256(memory.payload) in self.rejected)
 
     def lead(self, items: Sequence[Item]) -> Side | None:
         """The side of a message: that of its first item that is sent."""
@@ -231,9 +236,10 @@ class SideEncoder:
         """Whether an item is a memory that goes as its provider made it."""
         return isinstance(item, OpaqueItem) and item.is_memory and self.side(item) == "model"
 
-    def carries_memory(self, items: Sequence[Item]) -> bool:
-        """Whether a history begins with a memory that goes as its provider made it; none stands anywhere else."""
-        return bool(items) and self.own_memory(items[0])
+    def carried(self, items: Sequence[Item]) -> OpaqueItem | None:
+        """The memory that a history begins with and that goes as its provider made it; none stands anywhere else."""
+        first = items[0] if items else None
+        return first if isinstance(first, OpaqueItem) and self.own_memory(first) else None
 
     def joins(self, open_items: Sequence[Item], item: Item) -> bool:
         """Whether `item` belongs to the message of `open_items`."""

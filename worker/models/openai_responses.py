@@ -20,7 +20,7 @@ from worker.items import (
     ToolResultItem,
 )
 from worker.models.adapter import Assembler, effort
-from worker.models.base import Compacted, Emit, ModelSettings, NativeWay, Request, ToolSpec
+from worker.models.base import Compacted, Emit, ModelSettings, NativeWay, Request, ToolSpec, Usage
 from worker.models.classify import classify
 from worker.models.compaction import COMPACT_WAIT, CompactingModel
 from worker.models.encoding import (
@@ -214,8 +214,8 @@ class ResponsesModel(CompactingModel):
         reply = await self.stream_compaction(request, self._body(request, pieces), self.headers(request))
         payload, block = self.block_of(reply, reasoned=True)
         if reply.native_stop != "completed":
-            raise self.no_compaction(f"it ended early ({reply.native_stop})")
-        self._check(block)
+            raise self.no_compaction(f"it ended early ({reply.native_stop})", reply.usage)
+        self._check(block, reply.usage)
         return self.compacted(request, way, payload, readable="", usage=reply.usage, provider_id=reply.provider_id)
 
     async def _ask_to_compact(self, request: Request) -> Compacted:
@@ -228,28 +228,30 @@ class ResponsesModel(CompactingModel):
         extra = self.settings.extra_body
         fields |= {key: extra[key] for key in _EXTRA_OF_COMPACT if key in extra}
         body = b"".join((dumps(fields)[:-1], b',"input":[', *request.pieces, b"]}"))
-        answer = await self._transport.ask(self.compact_path, body, self.headers(request), wait=COMPACT_WAIT)
-        value = mapping(answer.value)
-        if value.get("error"):
-            raise classify(200, value, model=self.name)
+        with self.judging(request):
+            answer = await self._transport.ask(self.compact_path, body, self.headers(request), wait=COMPACT_WAIT)
+            value = mapping(answer.value)
+            if value.get("error"):
+                raise classify(200, value, model=self.name)
+        usage = responses_usage(mapping(value.get("usage")))
         output = [mapping(x) for x in listing(value.get("output"))]
         made = [x for x in output if x.get("type") == "compaction"]
         if value.get("object") != "response.compaction" or len(made) != 1:
             kinds = ", ".join(str(x.get("type")) for x in output) or "nothing"
-            raise self.no_compaction(f"its answer is {value.get('object') or 'no object'} with {kinds}")
-        self._check(made[0])
+            raise self.no_compaction(f"its answer is {value.get('object') or 'no object'} with {kinds}", usage)
+        self._check(made[0], usage)
         return self.compacted(
             request,
             "responses.compact",
             raw_object(answer.text, "output", made[0]),
             readable="",
-            usage=responses_usage(mapping(value.get("usage"))),
+            usage=usage,
             provider_id=str(value.get("id") or "") or answer.request_id,
         )
 
-    def _check(self, block: dict[str, Any]) -> None:
+    def _check(self, block: dict[str, Any], usage: Usage) -> None:
         if not isinstance(block.get("encrypted_content"), str) or not block["encrypted_content"]:
-            raise self.no_compaction("it has no encrypted content")
+            raise self.no_compaction("it has no encrypted content", usage)
 
     def assembler(self, request: Request, emit: Emit) -> Assembler:
         """A reply of this API."""

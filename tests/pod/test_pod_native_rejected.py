@@ -1,0 +1,178 @@
+"""Promises for memories that a provider does not take back: the session goes on with their text, and says so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pod.log import entries as e
+from tests.pod.native_rig import memories, native, rungs
+from tests.pod.pod_rig import Counted, Rig, text_of
+from worker.items import AssistantItem, ReasoningItem, make_call
+from worker.models.base import ModelSettings, Reply, Request
+from worker.models.registry import create_model
+from worker.records import ReplyRecord, Warned
+from worker.testing import make_reply
+from worker.testing.provider_agent import ProviderAgent
+from worker.testing.provider_server import Compaction, Http, ProviderServer, RecordedRequest, Tokens
+from worker.testing.provider_wires import error_body
+
+pytestmark = pytest.mark.anyio
+
+NAMES = {"openai": "openai:gpt-6-sol", "anthropic": "anthropic:claude-opus-5-5"}
+WAYS = {"openai": "compaction_trigger", "anthropic": "summarize"}
+each_wire = pytest.mark.parametrize("wire", ["openai", "anthropic"])
+
+
+def _pages(request: Request) -> int:
+    return max((int(n) for i in request.items for n in re.findall(r"page (\d+) begins", text_of(i))), default=0)
+
+
+def fetching(total: int) -> Callable[[Request], Reply]:
+    def play(request: Request) -> Reply:
+        last, thought = _pages(request), ReasoningItem(provider="", model="", payload="", text="I go on.")
+        if last >= total:
+            return make_reply(thought, AssistantItem(text="done"))
+        return make_reply(thought, make_call(f"c{last + 1}", "fetch", json.dumps({"n": last + 1})))
+
+    return play
+
+
+def summary(request: Request) -> str:
+    return f"page {_pages(request)} begins. " + "A fact. " * 30
+
+
+class Server:
+    """A provider that rejects every memory while `rejects` says so, by the number of the request with one."""
+
+    def __init__(
+        self,
+        wire: Any,
+        pages: int,
+        rejects: Callable[[int], bool],
+        compacts: Callable[[RecordedRequest], Any] | None = None,
+    ) -> None:
+        self.wire, self.rejects, self.carried = wire, rejects, list[bool]()
+        self.agent = ProviderAgent(wire, fetching(pages), summarize=summary)
+        self.server = ProviderServer(
+            self._step, wire=wire, strict=True, bind_reasoning=True, compacts=compacts or self.agent.compact,
+            ways=(WAYS[wire],),  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def _step(self, request: Any) -> Any:
+        carries = b'"compaction"' in request.body
+        self.carried.append(carries)
+        if carries and self.rejects(sum(self.carried)):
+            message = "The encrypted content for item cmp_1 could not be verified."
+            return Http(400, error_body(self.wire, message, code="invalid_encrypted_content"))
+        return self.agent(request)
+
+
+def model_at(server: ProviderServer, **settings: Any) -> Any:
+    return create_model(NAMES[server.wire], ModelSettings(base_url=server.url, **settings))
+
+
+def always(_: int) -> bool:
+    return True
+
+
+def said(rig: Rig) -> list[Warned]:
+    return [w for w in rig.of(Warned) if w.code == "context.memory_rebuilt"]
+
+
+@each_wire
+async def test_b013_a_session_goes_on_at_a_server_that_knows_no_memories(rig: Rig, wire: Any) -> None:
+    """B013: another `base_url`, or a gateway, whose server has no compaction."""
+    tool_ = Counted(1_500)
+    first = Server(wire, 9, lambda _: False)
+    with first.server as server:
+        model = model_at(server)
+        async with rig.open(model, native(), tools=[tool_.tool]) as pod:
+            (await pod.run("fetch nine pages")).raise_for_status()
+        await model.aclose()
+    [memory] = memories(rig)
+    with ProviderServer(ProviderAgent(wire, fetching(12), summarize=summary), wire=wire, strict=True) as server:
+        model = model_at(server)
+        async with rig.open(model, native(), tools=[tool_.tool]) as pod:
+            (await pod.run("go on")).raise_for_status()
+        assert model.encoder.reasoning
+        await model.aclose()
+        assert len(server.rejected) == 1 and memory.readable[:20].encode() in server.requests[-1].body
+    assert tool_.calls == list(range(1, 13))
+    [warning] = said(rig)
+    assert warning.figures["from"] == warning.figures["to"] == NAMES[wire] and "rejected a request" in warning.message
+
+
+@each_wire
+async def test_a_rejected_memory_is_one_of_its_own_and_the_next_is_sent_as_it_is(rig: Rig, wire: Any) -> None:
+    made = Server(wire, 30, lambda number: number == 1)
+    with made.server as server:
+        model = model_at(server)
+        async with rig.open(model, native(), tools=[Counted(1_500).tool]) as pod:
+            (await pod.run("fetch thirty pages")).raise_for_status()
+        assert model.encoder.reasoning
+        await model.aclose()
+    first = made.carried.index(True)
+    assert True in made.carried[first + 1 :] and not made.carried[first + 1], "first its text, then the next memory"
+    assert len(said(rig)) == 1 and {r for r, _ in rungs(rig)} == {"native"}
+
+
+@each_wire
+async def test_where_memories_keep_being_rejected_no_more_are_paid_for(rig: Rig, wire: Any) -> None:
+    made = Server(wire, 40, lambda _: True)
+    with made.server as server:
+        model = model_at(server)
+        async with rig.open(model, native(ladder=["native", "checkpoint"]), tools=[Counted(1_500).tool]) as pod:
+            (await pod.run("fetch forty pages")).raise_for_status()
+        await model.aclose()
+    assert len(rig.of(e.NativeMade)) == 2 == len(said(rig)) == sum(made.carried)
+    skipped = [r.reason for r in rig.of(e.CompactionRung) if (r.rung, r.state) == ("native", "skipped")]
+    assert skipped and all("its memories are not accepted" in reason for reason in skipped)
+
+
+async def test_the_size_is_that_of_the_text_once_a_memory_is_rejected(rig: Rig) -> None:
+    """A restart finds the old number of the memory in the log: it says nothing of the text."""
+    text = "page 7 begins. " + "A fact of it. " * 400
+    made = Server("anthropic", 9, lambda _: False, lambda _: Compaction(text, usage=Tokens(9_000, 100)))
+    with made.server as server:
+        for pages in (9, 10):
+            made.agent = ProviderAgent("anthropic", fetching(pages), summarize=summary)
+            model = model_at(server)
+            async with rig.open(model, native(), tools=[Counted(1_500).tool]) as pod:
+                (await pod.run("fetch the pages")).raise_for_status()
+            await model.aclose()
+            made.rejects = always
+    replies = [r for r in rig.of(ReplyRecord) if r.usage.input_tokens]
+    assert not made.carried[-1] and True in made.carried
+    assert all(r.estimate >= 0.9 * (r.usage.input_tokens or 0) for r in replies[-2:])
+
+
+async def test_no_attempt_is_above_the_ceiling_also_where_a_memory_became_its_text(rig: Rig) -> None:
+    text = "page 7 begins " + "fact word. " * 60_000
+    made = Server("anthropic", 9, lambda _: True, lambda _: Compaction(text, usage=Tokens(9_000, 1_000)))
+    with made.server as server:
+        model = model_at(server, context_window=40_000)
+        asked = native(ladder=["native", "checkpoint"])
+        async with rig.open(model, asked, tools=[Counted(1_500).tool]) as pod:
+            result = await pod.run("fetch nine pages")
+        await model.aclose()
+    assert made.carried.count(True) == 1 and made.carried[-1], "its text was not sent"
+    assert result.status == "failed" and rungs(rig)[-1][0] == "checkpoint", "who could make it smaller was asked"
+
+
+@each_wire
+async def test_b158_a_compaction_that_came_to_nothing_is_counted_once(rig: Rig, wire: Any) -> None:
+    """B158: it was billed."""
+    made = Server(wire, 9, lambda _: False, lambda _: Compaction(None, usage=Tokens(900_000, 30_000)))
+    with made.server as server:
+        model = model_at(server)
+        async with rig.open(model, native(ladder=["native", "checkpoint"]), tools=[Counted(1_500).tool]) as pod:
+            (await pod.run("fetch nine pages")).raise_for_status()
+            spent = pod.state.totals.by[f"compaction:{NAMES[wire]}"]
+        await model.aclose()
+    failed = [r for r in rig.of(e.CompactionRung) if r.state == "failed"]
+    assert spent["prompt_tokens"] == 900_000 * len(failed) > 0 and spent["output_tokens"] == 30_000 * len(failed)
