@@ -9,7 +9,7 @@ from pod.manifest import ACTING, Manifest, trigger_tokens
 from worker.budget import budget_of
 from worker.history import History
 from worker.memory import reading_tokens
-from worker.models.base import Capabilities, Family, ToolClearing
+from worker.models.base import Capabilities, Model, ToolClearing
 from worker.tools import Tool
 
 
@@ -32,10 +32,10 @@ def bounded(manifest: Manifest, capabilities: Capabilities) -> bool:
     return manifest.policy in ACTING and "native" in manifest.ladder and clears(manifest, capabilities)
 
 
-def uncleared_tokens(history: History, model: str, family: Family, overhead: int) -> int:
+def uncleared_tokens(history: History, model: Model, overhead: int) -> int:
     """Tokens of the whole history with its `overhead` (raw), estimated as if nothing of it was left out."""
-    raw = overhead + history.total + reading_tokens(history.view, model, family)
-    return int(raw * history.calibration.whole(model))
+    raw = overhead + history.total + reading_tokens(history.view, model)
+    return int(raw * history.calibration.whole(model.name))
 
 
 def clearing_of(manifest: Manifest, capabilities: Capabilities, tools: Iterable[Tool]) -> ToolClearing | None:

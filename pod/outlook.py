@@ -103,7 +103,7 @@ class Outlook:
         """Tokens of the whole history, where its size is by itself a reason to compact it; else 0."""
         if not bounded(self.manifest, self.model.capabilities):
             return 0
-        return uncleared_tokens(self.state.history, self.model.name, self.model.capabilities.family, self.overhead)
+        return uncleared_tokens(self.state.history, self.model, self.overhead)
 
     def native_passed_over(self, plan: Plan) -> str:
         """Why the rung `native` would be passed over by its model and by the size of what it would compact, or nothing."""
@@ -114,7 +114,7 @@ class Outlook:
         history, model = self.state.history, self.model
         factor = history.calibration.whole(model.name)
         raw = self.overhead + sum(history.tokens[: plan.cut.at])
-        raw += reading_tokens(history.view, model.name, model.capabilities.family)
+        raw += reading_tokens(history.view, model)
         head = Occupancy(tokens=int(raw * factor), provenance="heuristic", overhead=int(self.overhead * factor))
         if not clears(self.manifest, model.capabilities):
             head = min(head, self.occupancy, key=lambda each: each.upper)

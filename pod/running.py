@@ -440,7 +440,7 @@ class Running:
         oversized = self._oversized()
         if oversized is not None:
             return self.compactor.with_the_cause(oversized.failure(), str(outcome.detail.get("message") or ""))
-        if trigger == "request_threshold":
+        if trigger == "request_threshold" and self.manifest.request_triggers:
             sender = self.worker.sender
             _, key = self._window_end(sender.budget(sender.model).available)
             trigger = trigger_of({"trigger": key})

@@ -257,14 +257,11 @@ def chain(
     def lowest(budget: Budget) -> int | None:
         return lowest_trigger(set_triggers, budget) if acts else None
 
-    bounds = {model.name for model in models if bounded(m, model.capabilities)}
+    bounds = {model.name: model for model in models if bounded(m, model.capabilities)}
 
     def uncleared(ctx: RequestContext) -> int:
-        if ctx.model not in bounds:
-            return 0
-        return uncleared_tokens(
-            ctx.history, ctx.model, ctx.capabilities.family, overhead.instructions + overhead.schemas
-        )
+        model = bounds.get(ctx.model)
+        return 0 if model is None else uncleared_tokens(ctx.history, model, overhead.instructions + overhead.schemas)
 
     savings: Any = m.prune.min_savings
     return default_chain(
