@@ -65,8 +65,8 @@ def test_the_report_is_the_same_over_the_providers_own_memories(
             [
                 f'model.name="{model}"', f'model.base_url="{server.url}"', 'model.api_key_env="SURVEY_KEY"',
                 'context.policy="native"', 'context.ladder=["native"]', "prune.enabled=false",
-                # A provider's summary is as long as it likes: more room than the shipped trigger leaves.
-                "compaction.request_threshold=22000",
+                # A provider's summary is as long as it likes, and it is sent all that it compacts: more room than is shipped.
+                "compaction.request_threshold=22000", "model.context_window=49152",
             ],
             env={}, cwd=tmp_path,
         )  # fmt: skip
