@@ -83,9 +83,10 @@ def test_the_report_is_the_same_over_the_providers_own_memories(
         made = [r for r in records if isinstance(r, e.NativeMade)]
         starts = [r for r in records if isinstance(r, e.SegmentStarted)]
         refused = way == "compaction_trigger"  # the endpoint, which this server does not have, is asked once
-        assert len(made) >= 3 and {r.way for r in made} == {way}
+        assert {r.way for r in made} == {way}
         assert len(server.compacted) == len(made) + refused and not any(isinstance(r, w.Retry) for r in records)
-        assert result.compactions == len(made) == len(starts) - 1
+        # One that gained too little was paid for, and the run went on without it.
+        assert 3 <= result.compactions == len(starts) - 1 <= len(made)
         assert {r.rung for r in records if isinstance(r, e.CompactionCompleted)} == {"native"}
         assert all(isinstance(start.items[0], OpaqueItem) for start in starts[1:])
         assert all(not isinstance(i, ContextItem) or i.kind != "summary" for start in starts for i in start.items)
