@@ -19,7 +19,6 @@ from worker.history import ON_REPORTS
 from worker.items import AssistantItem, ToolCallItem
 from worker.memory import maker_of
 from worker.records import Record
-from worker.text import sha256
 
 SCHEMA = 1
 """Version of the events' schema, told in `init`."""
@@ -501,7 +500,7 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         model=maker_of(r.item),
         way=r.way,
         tokens=r.item.tokens,
-        payload_sha256=sha256(r.item.payload),
+        payload_sha256=r.item.digest,
         source_hash=r.item.source_hash,
         attempts=r.attempts,
         input_tokens=r.usage.input_tokens,

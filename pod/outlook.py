@@ -19,14 +19,15 @@ from pod.session import load
 from pod.state import PodState
 from pod.stored import stored_manifest
 from worker.accuracy import Accuracy, Errors
-from worker.admission import next_inputs
-from worker.budget import Budget, budget_of
-from worker.estimate import estimate_item, estimate_spec, estimate_text
-from worker.history import pending_tokens
+from worker.budget import Budget
+from worker.estimate import estimate_item
 from worker.items import ContextItem, ToolResultItem
-from worker.memory import maker_of, memory_of, provenance, reading_tokens
+from worker.ledger import Ledger
+from worker.memory import maker_of, memory_of, provenance
 from worker.models.base import Model
 from worker.occupancy import Occupancy
+from worker.records import MemoryJournal
+from worker.sizing import Sizing
 
 Acceptance: TypeAlias = Literal["yes", "maybe", "no"]
 """`maybe`: a summary of the greatest length would be too much, a shorter one would not."""
@@ -38,11 +39,20 @@ class Outlook:
 
     manifest: Manifest
     state: PodState
-    model: Model
+    sizes: Sizing
     budget: Budget
     occupancy: Occupancy
     categories: tuple[BudgetLine, ...]
-    overhead: int
+
+    @property
+    def model(self) -> Model:
+        """The model that would be asked."""
+        return self.sizes.model
+
+    @property
+    def overhead(self) -> int:
+        """What no compaction can lower: system prompt and tool schemas."""
+        return self.sizes.overhead(self.model)
 
     @property
     def triggers(self) -> dict[str, int]:
@@ -111,15 +121,8 @@ class Outlook:
 
         if not compacts(self.model):
             return no_way(self.model)
-        history, model = self.state.history, self.model
-        factor = history.calibration.whole(model.name)
-        raw = self.overhead + sum(history.tokens[: plan.cut.at])
-        raw += reading_tokens(history.view, model)
-        head = Occupancy(tokens=int(raw * factor), provenance="heuristic", overhead=int(self.overhead * factor))
-        if not clears(self.manifest, model.capabilities):
-            head = min(head, self.occupancy, key=lambda each: each.upper)
-        available = self.budget.available
-        return "" if head.fits(available) else above_ceiling(head, available, model)
+        in_full = clears(self.manifest, self.model.capabilities)
+        return above_ceiling(self.sizes, self.model, plan.cut.at, in_full=in_full)
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:
@@ -213,20 +216,19 @@ def outlook(folder: PodFolder) -> Outlook:
     family = model.capabilities.family
     state = load(folder.segment_path(folder.pointer().segment), family)
     history = state.history
-    tools = setup.tools_of(manifest)
     system = folder.blob(state.blobs["system"])
-    specs = [tool.spec for tool in tools.values()]
-    raw = estimate_text(system, family) + sum(estimate_spec(spec, family) for spec in specs)
-    budget = budget_of(
-        model.capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens,
-        learned=history.windows.get(model.name),
-    )  # fmt: skip
-    set_triggers = setup.trigger_list(manifest)(budget.available) if manifest.policy in ACTING else []
-    most = min([*set_triggers, budget.available]) / history.calibration.whole(model.name)
-    pending = pending_tokens(history, next_inputs(history, raw + standing_before(state), most))
-    occupancy = history.occupancy(model.name, raw, pending)
-    if occupancy.provenance == "heuristic":
-        more = reading_tokens(history.view, model) * history.calibration.whole(model.name)
-        occupancy = occupancy.model_copy(update={"tokens": max(occupancy.tokens + int(more), 0)})
-    table = budget_table(history, overhead_of(system, specs, family), budget, pending)
-    return Outlook(manifest, state, model, budget, occupancy, tuple(table), raw)
+    specs = tuple(tool.spec for tool in setup.tools_of(manifest).values())
+    triggers = setup.trigger_list(manifest)
+    sizes = Sizing(
+        models=(model,),
+        ledger=Ledger(MemoryJournal(), history),
+        system=system,
+        tools=specs,
+        max_output_tokens=manifest.model.max_output_tokens,
+        buffer=manifest.context.buffer_tokens,
+        thresholds=lambda budget: triggers(budget.available) if manifest.policy in ACTING else (),
+        standing=lambda: standing_before(state),
+    )
+    budget, occupancy = sizes.budget(model), sizes.occupancy()
+    table = budget_table(history, overhead_of(system, specs, family), budget, occupancy.pending)
+    return Outlook(manifest, state, sizes, budget, occupancy, tuple(table))

@@ -9,9 +9,9 @@ from typing import Any, cast
 from worker.errors import ConfigError
 from worker.interceptor import Interceptor
 
-HOOKS = (
-    "before_request", "after_request", "after_error", "before_tool", "after_tool", "observe", "carry", "restore", "begin_run",
-)  # fmt: skip
+HOOKS = tuple(
+    name for name, value in vars(Interceptor).items() if inspect.isfunction(value) and not name.startswith("_")
+)
 """The methods that a worker calls."""
 
 

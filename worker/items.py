@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
@@ -207,6 +208,11 @@ class OpaqueItem(_Base):
         """Whether half a character stands in it, so that no provider takes it back: its own model reads it in words too."""
         return half_in_json(self.payload)
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the payload."""
+        return _digest(self.payload)
+
     def as_summary(self) -> ContextItem:
         """A memory as everybody but its own model reads it."""
         source = f"compacted by {self.provider}:{self.model}"
@@ -218,6 +224,12 @@ Item: TypeAlias = Annotated[
     Field(discriminator="type"),
 ]
 ReplyItem: TypeAlias = Annotated[AssistantItem | ReasoningItem | ToolCallItem | OpaqueItem, Field(discriminator="type")]
+
+
+@lru_cache(maxsize=4)
+def _digest(payload: str) -> str:
+    """Asked of the same memory at every request."""
+    return sha256(payload)
 
 
 def source_hash(items: Iterable[Item]) -> str:

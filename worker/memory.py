@@ -8,7 +8,6 @@ from typing import Any
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem
 from worker.models.base import JudgesMemories, Model
-from worker.text import sha256
 
 MOST_REJECTED = 2
 """How many memories in a row a provider may reject before it is not asked for another."""
@@ -57,7 +56,7 @@ def provenance(memory: OpaqueItem, tokens: int) -> dict[str, Any]:
     return {
         "model": maker_of(memory),
         "tokens": tokens,
-        "payload_sha256": sha256(memory.payload),
+        "payload_sha256": memory.digest,
         "source_hash": memory.source_hash,
         "readable_characters": len(memory.readable),
     }

@@ -35,8 +35,12 @@ def clean_deep(value: object) -> object:
 
 
 @lru_cache(maxsize=32)
+@lru_cache(maxsize=4)
 def half_in_json(text: str) -> bool:
-    """Whether a string in JSON text holds half a character, as it is or as an escape: no provider takes it (case B145)."""
+    """Whether a string in JSON text holds half a character, as it is or as an escape: no provider takes it (case B145).
+
+    Asked of the same memory at every request, so the last answers are kept.
+    """
     if _SURROGATE.search(text) is not None:
         return True
     if _HALF_ESCAPE.search(text) is None:

@@ -19,9 +19,9 @@ from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, source_hash
 from worker.memory import distrust, maker_of, provenance
 from worker.models.base import Compacted, CompactsNatively, Model, NoCompaction, Usage
-from worker.occupancy import Occupancy
 from worker.records import Warned
 from worker.sending import Tried
+from worker.sizing import Sizing
 from worker.text import sha256
 
 if TYPE_CHECKING:
@@ -44,9 +44,15 @@ def no_way(model: Model) -> str:
     return f"the provider of {model.name} has no compaction of its own"
 
 
-def above_ceiling(head: Occupancy, limit: int, model: Model) -> str:
-    """Why the rung is passed over where the request for a compaction would be too large."""
-    return f"the items to compact are estimated at {head}, above the ceiling of {limit:,} for {model.name}"
+def above_ceiling(sizes: Sizing, model: Model, upto: int, *, in_full: bool) -> str:
+    """Why the rung is passed over where a request to compact the first `upto` items would be too large, else nothing.
+
+    `in_full`: the provider clears, and such a request goes uncleared.
+    """
+    head = sizes.occupancy_of_head(model, upto, in_full=in_full)
+    if sizes.fits(model, head):
+        return ""
+    return f"the items to compact are estimated at {head}, above the ceiling of {sizes.limit(model):,} for {model.name}"
 
 
 def spent_on(usage: Usage, model: Model, attempts: int) -> dict[str, float]:
@@ -86,12 +92,8 @@ class NativeRung:
         if self._on_record(plan, model) is not None:
             return ""
         resting = "" if plan.trigger == "hand" else self.breaker.resting()
-        return resting or self._above_ceiling(plan, model)
-
-    def _above_ceiling(self, plan: Plan, model: Model) -> str:
-        sender = self.parts.sender
-        head = sender.occupancy_of_head(model, plan.cut.at, in_full=model.name in self.parts.config.cleared)
-        return "" if sender.fits(model, head) else above_ceiling(head, sender.limit(model), model)
+        in_full = model.name in self.parts.config.cleared
+        return resting or above_ceiling(self.parts.sender, model, plan.cut.at, in_full=in_full)
 
     def _on_record(self, plan: Plan, model: Model) -> e.NativeMade | None:
         """The memory of these very items by this model that was paid for and came to nothing: a process died, or it was

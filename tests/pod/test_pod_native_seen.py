@@ -13,7 +13,7 @@ from pod.cli.contexts import native_line
 from pod.cli.main import main
 from pod.foresight import foresee
 from pod.log.folder import PodFolder
-from pod.outlook import outlook
+from pod.outlook import Outlook, outlook
 from pod.proof import NoNativeCompaction, check_native
 from tests.pod.native_rig import NativeAgent, memories, native
 from tests.pod.pod_rig import Counted, Rig, caller, manifest
@@ -52,6 +52,12 @@ async def looked(rig: Rig, capsys: pytest.CaptureFixture[str], anyio_backend: An
 
 
 pytestmark = pytest.mark.anyio
+
+
+def seen_by(view: Outlook, model: NativeAgent) -> Outlook:
+    """The same context before another model."""
+    sizes = replace(view.sizes, models=(model,))
+    return replace(view, sizes=sizes, budget=sizes.budget(model), occupancy=sizes.occupancy())
 
 
 async def test_the_context_names_model_tokens_and_hash(looked: Looked) -> None:
@@ -113,7 +119,7 @@ async def test_doctor_finds_nothing_and_search_reads_the_text(looked: Looked) ->
 
 async def test_it_is_said_where_another_model_reads_its_text(looked: Looked) -> None:
     view = outlook(looked.rig.folder())
-    other = replace(view, model=NativeAgent(caller(1), name="sealed:two")).native
+    other = seen_by(view, NativeAgent(caller(1), name="sealed:two")).native
     assert view.native is not None and other is not None
     assert (view.native["read"], other["read"]) == (True, False)
     assert native_line(other).endswith("; another model made it: its text is sent in its place")
@@ -182,7 +188,13 @@ async def test_what_would_be_too_large_for_the_provider_to_compact_is_said_ahead
         await pod.run("go")
     view = outlook(PodFolder(rig.home, "p"))
     plan = view.plan()
-    large, small = (replace(view, budget=replace(view.budget, window=window)) for window in (9_000, 200_000))
+
+    def at(window: int) -> Outlook:
+        return seen_by(
+            view, NativeAgent(caller(1), tool_clearing=True, history_binding="thinking_prefix", window=window)
+        )
+
+    large, small = at(9_000), at(200_000)
     assert "above the ceiling" in str(large.as_dict()["native_passed_over"])
     assert small.as_dict()["native_passed_over"] is None
     assert view.uncleared > 12_000
@@ -190,6 +202,6 @@ async def test_what_would_be_too_large_for_the_provider_to_compact_is_said_ahead
     assert (
         not told.happens and "of which the provider clears a part" in told.reason and "above the ceiling" in told.reason
     )
-    near = replace(view, budget=replace(view.budget, window=int(view.uncleared * 1.1) + 1_000 + 1_000))
+    near = at(int(view.uncleared * 1.1) + 1_000 + 1_000)
     [told] = [one for one in foresee(near, plan, 0.0) if one.rule == "compaction"]
     assert told.happens and "before the next request, by native" in told.reason

@@ -41,7 +41,7 @@ from worker.models.encoding import SideEncoder, dumps, listing, mapping
 from worker.models.encoding import count as whole_number
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
-from worker.text import clean, sha256
+from worker.text import clean
 
 RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instructions"})
 """Fields of a request that `extra_body` cannot set: they are the runtime's own."""
@@ -267,13 +267,13 @@ class HttpModel:
 
     def rejects(self, memory: OpaqueItem) -> bool:
         """Whether the provider rejected this memory, so that it is sent in words."""
-        return bool(self._encoder.rejected) and sha256(memory.payload) in self._encoder.rejected
+        return bool(self._encoder.rejected) and memory.digest in self._encoder.rejected
 
     @contextmanager
     def judging(self, request: Request) -> Generator[None]:
         """Learns from one request whether the provider takes the memory in it; an error names the memory."""
         own = self._encoder.carried(request.items)
-        sent = "" if own is None else sha256(own.payload)
+        sent = "" if own is None else own.digest
         try:
             yield
         except ModelError as e:
@@ -282,8 +282,8 @@ class HttpModel:
         if sent:
             self._accepted.add(sent)
             self.memories_rejected = 0
-        elif self._doubted and (memory := memory_of(request.items)) and sha256(memory.payload) in self._doubted:
-            self._doubted.discard(sha256(memory.payload))
+        elif self._doubted and (memory := memory_of(request.items)) and memory.digest in self._doubted:
+            self._doubted.discard(memory.digest)
             self.memories_rejected += 1
 
     def learn(self, window: int) -> None:

@@ -22,7 +22,7 @@ from worker.items import (
     UserItem,
 )
 from worker.models.base import ToolSpec
-from worker.text import clean, clean_deep, sha256
+from worker.text import clean, clean_deep
 
 Side: TypeAlias = Literal["user", "model"]
 
@@ -222,7 +222,7 @@ class SideEncoder:
 
     def _returned(self, memory: OpaqueItem) -> bool:
         """Whether the provider does not take a memory back."""
-        return memory.is_damaged or (bool(self.rejected) and sha256(memory.payload) in self.rejected)
+        return memory.is_damaged or (bool(self.rejected) and memory.digest in self.rejected)
 
     def lead(self, items: Sequence[Item]) -> Side | None:
         """The side of a message: that of its first item that is sent."""
