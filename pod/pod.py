@@ -144,7 +144,9 @@ class Pod:
     def run_sync(
         cls, manifest: str | os.PathLike[str] | Manifest, task: str, *, backend: str = "asyncio", **options: Any
     ) -> RunResult:
-        """Runs one task to its end, for scripts without an event loop."""
+        """Runs one task to its end, for scripts without an event loop. Raises what `open`, entering and `run` do; for a blank task
+        no pod is made."""
+        said(task)
 
         async def main() -> RunResult:
             async with cls.open(manifest, **options) as pod:

@@ -14,6 +14,7 @@ from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.segment import entries
 from pod.reading import Chain, Segment, SessionReader
+from pod.session import start_of
 from pod.state import PodState
 
 
@@ -42,8 +43,9 @@ def settled_point(folder: PodFolder, at: int | None = None) -> Point:
     """The last settled point at or before entry `at` (None: the last entry). Blocks; needs no lock, and changes
     nothing.
 
-    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
+    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`, `LogLost`.
     """
+    start_of(folder)  # an active log that is lost is told as such
     chain = SessionReader(folder).chain(origins=True)
     newest, *older = _segments_back(folder, chain, at)
     settled, last = _replay(newest, at)

@@ -34,8 +34,9 @@ from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
 from pod.services import Services
 from pod.session import Session
-from pod.state import GROWTH, nothing_left
+from pod.state import GROWTH
 from pod.supervision import Orders, Supervision
+from pod.unfinished import check_unfinished
 from worker.budget import Budget
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
@@ -253,15 +254,12 @@ class Running:
         await self.prepare()
 
     async def check_unfinished(self) -> None:
-        """Raises `UsageProblem` where nothing is left to go on with."""
+        """Raises `UsageProblem` where nothing is left to go on with; nothing is recorded, and the inbox is as it was."""
+        await anyio.to_thread.run_sync(check_unfinished, self.session.state, self.session.folder)
         asked = self.orders.stop
         await self.intake.drain()
         # An order to stop that was left in the inbox was meant for the stretch before this one.
         self.orders.stop = asked
-        if not self.session.state.unanswered:
-            left = nothing_left(self.session.state)
-            name = self.session.folder.name
-            raise UsageProblem(f"pod {name!r} has nothing to go on with: {left}. Give it a new message.")
 
     @contextmanager
     def _alone(self) -> Generator[anyio.CancelScope]:

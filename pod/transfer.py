@@ -31,6 +31,7 @@ from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.segment import entries, hash_range
 from pod.log.texts import NEEDED, USES, follow, lost_texts, way_out
 from pod.reading import Chain, End, Segment, SessionReader, named_artifacts
+from pod.session import start_of
 from pod.target import Target
 from worker.records import Record, ToolsChanged
 
@@ -130,17 +131,12 @@ class _Wanted:
 def _settled(folder: PodFolder) -> _Gathered:
     for _ in range(TRIES):
         pointer = folder.pointer()
+        start_of(folder)  # an active log that is lost is told as such
         chain = SessionReader(folder).chain(origins=True)
         if chain.segments and chain.segments[0].id == pointer.segment:
             found = _gather(folder, pointer, chain)
             if folder.pointer().segment == pointer.segment:
                 return found
-        elif not chain.segments:
-            break
-    if not os.path.lexists(folder.segment_path(folder.pointer().segment)):
-        raise UsageProblem(
-            f"the active segment of pod {folder.name!r} is missing; `pod doctor {folder.name}` looks into it"
-        )
     raise NotSettled(f"pod {folder.name!r} begins new segments faster than it can be read; export it again")
 
 

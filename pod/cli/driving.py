@@ -20,13 +20,14 @@ from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
 from pod.cli.text import safe_json, way_out
-from pod.errors import PodBusy, UsageProblem
+from pod.errors import PodBusy
 from pod.events import Event, Init, Result
+from pod.log.folder import PodFolder
 from pod.manifest import Loaded, Manifest
 from pod.pod import Pod, RunHandle
 from pod.result import EXIT, RunResult, failed_result
-from pod.state import nothing_left
 from pod.stored import record_change
+from pod.unfinished import check_stored
 
 WAIT_STEP = 0.5
 """Seconds between two tries to become the writer of a busy pod."""
@@ -68,6 +69,8 @@ async def drive(job: Drive, output: Output) -> int:
 async def _opened(job: Drive, output: Output, progress: Progress, stopping: Stopping) -> int:
     async with AsyncExitStack() as stack:
         while True:
+            if job.exists and job.name is not None and job.task is None:
+                await anyio.to_thread.run_sync(check_stored, PodFolder(job.home, job.name))
             pod = Pod.open(job.manifest, name=job.name, cwd=job.cwd, home=job.home, headless=not output.ask)
             try:
                 await stack.enter_async_context(pod)
@@ -92,6 +95,8 @@ class _Driving:
 
     async def run(self) -> int:
         session = self.pod.running.session
+        if self.job.task is None:
+            await self.pod.running.check_unfinished()
         _take_signals(session.folder.path / "lock", session.folder.owner())
         if self.job.changed:
             record_change(session, self.pod.manifest, self.job.changed)
@@ -110,13 +115,6 @@ class _Driving:
     async def _to_the_end(self) -> RunResult:
         """Stretch after stretch while a human answers on this terminal."""
         text = self.job.task
-        if text is None:
-            await self.pod.running.intake.drain()
-            if not self.pod.state.unanswered:
-                raise UsageProblem(
-                    f"pod {self.pod.name!r} has nothing to go on with: {nothing_left(self.pod.state)}. "
-                    f'Give it a new message: pod resume {self.pod.name} "..."'
-                )
         if self.output.ask and text is None and self.pod.approvals and not await self._ask():
             return await self._stretch(None)
         while True:

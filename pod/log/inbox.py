@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -159,6 +159,17 @@ def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
     found.sort(key=lambda entry: entry[0])
     for _, path, command in found:
         yield path, command
+
+
+def message_waits(folder: PodFolder, known: Container[str]) -> bool:
+    """Whether a message for the model lies in the inbox that is not on record yet; `known` are ids of commands that are."""
+    return any(
+        command is not None
+        and command.kind == "send"
+        and command.id not in known
+        and bool(clean(str(command.args.get("text", ""))).strip())
+        for _, command in waiting(folder)
+    )
 
 
 def set_aside(folder: PodFolder, path: Path) -> tuple[Record, ...]:
