@@ -244,6 +244,10 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
                 _show_open(result.pod, asked)
             if len(pod.approvals) > 1:
                 note(f"  all of them: {way_out(result.pod, '--all')}")
+            if result.queued:
+                many = len(result.queued)
+                what = "the message is stored, and joins" if many == 1 else f"{many} messages are stored, and join"
+                note(f"  {what} once {'it is' if len(pod.approvals) == 1 else 'all of it is'} answered")
         case "limit":
             note(f"pod {result.pod}: a limit ended the run: {result.error}; {summary(result)}.{again}")
         case "cancelled":
