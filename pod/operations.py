@@ -297,8 +297,8 @@ def _changes_after(log: Path, seq: int) -> bool:
 
 async def clear(home: Path, name: str) -> Changed:
     """Begins the session anew in the same pod. A floor for privacy: nothing of before is carried over but totals,
-    what is seen of the session from now on stops there, and artifacts of before can't be read any more. The old log
-    stays on disk until `remove`. So do the agent's notes, a file of its working folder: what stands in them now is shown
+    what is seen of the session from now on stops there, and artifacts of before can't be read any more. The old logs, those
+    that a fork took along too, stay on disk until `remove`. So do the agent's notes, a file of its working folder: what stands in them now is shown
     at the start of no later window, only what is added behind it.
 
     Messages that were stored and that no run has seen are left behind as well; those still in the inbox come after.

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from pod.contents import CONTENTS, POINTER, Contents, Part, allowed, part_of, segment_of
+from pod.contents import CONTENTS, POINTER, Contents, Part, allowed, is_origin, part_of, segment_of
 from pod.errors import LogDamaged, NotSettled, UsageProblem
 from pod.importing import Imported, import_pod
 from pod.log import entries as e
@@ -43,7 +43,8 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export holds: segments, files, bytes. `left_behind` says in words what does not travel."""
+    """What an export holds: segments of its session, files, bytes. `origins` are the segments that a fork took along of the
+    sessions it descends from. `left_behind` says in words what does not travel."""
 
     name: str
     session: str
@@ -51,6 +52,7 @@ class Exported:
     files: int
     size: int
     left_behind: tuple[str, ...] = ()
+    origins: int = 0
 
 
 def export_pod(home: Path, name: str, target: Path | BinaryIO) -> Exported:
@@ -93,7 +95,8 @@ class _Gathered:
         c = self.contents
         logs = sum(segment_of(part.name) is not None for part in c.parts)
         size = sum(part.size for part in c.parts)
-        return Exported(c.pod, c.session, logs, len(c.parts), size, tuple(self.left))
+        origins = sum(is_origin(part.name) for part in c.parts)
+        return Exported(c.pod, c.session, logs, len(c.parts), size, tuple(self.left), origins)
 
 
 @dataclass
