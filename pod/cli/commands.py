@@ -169,6 +169,7 @@ def _send(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("text", metavar="TEXT", help="the message; `-` reads it from standard input")
     parser.add_argument("--id", metavar="KEY", help="an idempotency key: a message is stored once under it")
+    _json(parser)
 
 
 def _answer(parser: ArgumentParser) -> None:
@@ -307,14 +308,20 @@ def _manifest(parser: ArgumentParser) -> None:
     new = actions["new"]
     new.add_argument(
         "what", metavar="NAME_OR_FILE", nargs="?",
-        help="a file to write, ending with .toml (an existing one is kept); any other word is the pod's name, and the "
+        help="a file to write, ending with .toml (an existing one is kept); with any other word the "
         "text goes to standard output",
     )  # fmt: skip
-    new.add_argument("--name", help="the pod's name in it (default: that of the file, else agent)")
+    new.add_argument(
+        "--name", help="the pod's name in it: every run goes on with that pod (default: none, each run makes a pod)"
+    )
     new.add_argument(
         "--model", default=NEW_MODEL, metavar="PROVIDER:MODEL",
         help=f"its model (default: {NEW_MODEL}); offline:surveyor makes one that runs without a key",
     )  # fmt: skip
+    new.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated"
+    )
+    new.add_argument("--full", action="store_true", help="with every key, not only those that are changed first")
     for name in ("check", "show"):
         one = actions[name]
         one.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
@@ -369,8 +376,9 @@ _ALL = (
             "files in the working folder stay as they are: what the agent wrote since is not undone"),
     Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear",
             "pod clear fix-flaky", _pod,
-            "start a pod's session anew; nothing of before is carried over but the totals. The files in the working folder "
-            "stay, the agent's notes (context-notes.md) too: new windows show only what is added to them from then on"),
+            "start a pod's session anew; nothing of before is carried over but the totals. No command and no tool shows the logs "
+            "of before any more, in a fork those of its past neither; the files stay on disk until `pod rm`. The files in the "
+            "working folder stay, the agent's notes (context-notes.md) too: new windows show only what is added to them from then on"),
     Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod,
             "remove a pod for good, at once: its logs, artifacts and texts, not the files of its working folder. While "
             "a process writes to it, it is refused. A pod that can't be read goes too"),

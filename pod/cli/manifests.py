@@ -6,7 +6,9 @@ import argparse
 import errno
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pod.cli.failing import note
 from pod.cli.output import is_terminal, show, show_json
@@ -14,6 +16,8 @@ from pod.cli.run import folder_of
 from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
+from pod.manifest.render import toml_value
+from pod.manifest.values import is_table
 
 
 def manifest(args: argparse.Namespace) -> int:
@@ -23,29 +27,15 @@ def manifest(args: argparse.Namespace) -> int:
 
 
 def _new(args: argparse.Namespace) -> int:
-    from pydantic import ValidationError
-
-    from pod.manifest import ModelSection
-    from pod.manifest.render import new_manifest_text
-    from pod.manifest.validate import said
-    from worker.models.registry import create_model
+    from pod.names import unfit_name
 
     given = None if args.what == "-" else args.what
     path = Path(given) if given is not None and given.endswith(".toml") else None
-    name = args.name or (path.stem if path is not None else given) or "agent"
-    try:
-        text = new_manifest_text(name, args.model)
-    except ValidationError as error:
-        if error.title == ModelSection.__name__:
-            raise UsageProblem(f"--model {args.model}: {said(error)}") from error
-        if args.name is not None:
-            raise UsageProblem(f"--name {args.name}: {said(error)}") from error
-        if path is None:
-            raise UsageProblem(
-                f"{name} is neither a pod's name nor a file: a manifest's name ends with .toml"
-            ) from error
-        raise UsageProblem(f"{name} {said(error)}; name the pod with --name") from error
-    create_model(args.model)  # raises for a name that no run would take
+    if path is None and given is not None and unfit_name(given) is not None:
+        raise UsageProblem(f"{given} is neither a pod's name nor a file: a manifest's name ends with .toml")
+    name = args.name or given or "agent"
+    file = path.name if path is not None else f"{name.rpartition('/')[2]}.toml"
+    text = _fresh(args, file)
     if path is None:
         show(text)
         if is_terminal(sys.stdout):
@@ -64,6 +54,57 @@ def _new(args: argparse.Namespace) -> int:
     return 0
 
 
+def _fresh(args: argparse.Namespace, file: str) -> str:
+    """The text of a new manifest whose numbers fit its model's window. Raises `ManifestError`, `ConfigError`, `DoesNotFit`."""
+    from pod.manifest import ManifestError, check, fit, unsupported
+    from pod.manifest.fresh import choices, new_manifest_text
+    from pod.manifest.layers import Flag, Override, set_layer
+    from pod.manifest.model import Manifest
+    from pod.proof import DoesNotFit, check_native, check_numbers, check_prices, numbers_of
+    from pod.stored import with_overrides
+    from worker.models.registry import create_model
+
+    flags: list[Override] = [Flag("--model", "model.name", args.model)]
+    flags += [] if args.name is None else [Flag("--name", "pod.name", args.name)]
+    flags += args.set
+    here = folder_of(None)
+    asked = with_overrides(Manifest(), flags, here)  # raises for what no manifest may hold
+    create_model(asked.model.name or "")  # raises for a name that no run would take
+    given = _leaves(set_layer(flags, here)[0].data)
+    refused: DoesNotFit | None = None
+    for chosen in choices(asked.model.name or "", given):
+        live = {**given, **chosen}
+        values = [f"{'.'.join(key)}={toml_value(value)}" for key, value in chosen.items()]
+        manifest = fit(with_overrides(Manifest(), [*flags, *values], here), lambda key, live=live: key in live).manifest
+        wrong = [problem for problem in (*check(manifest), *unsupported(manifest)) if problem.severity == "error"]
+        if wrong:
+            raise ManifestError(wrong)
+        check_prices(manifest)
+        check_native(manifest)
+        try:
+            check_numbers(numbers_of(manifest, here))
+        except DoesNotFit as problem:
+            refused = refused or problem
+            continue
+        return new_manifest_text(file, str(manifest.model.name), live, full=args.full)
+    assert refused is not None  # there is always one choice
+    raise refused
+
+
+def _leaves(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Values by their place. A table that is a key's own value stays whole."""
+    from pod.manifest.schema import key_at
+
+    found: dict[tuple[str, ...], Any] = {}
+    for name, value in table.items():
+        key = key_at((*path, name))
+        if is_table(value) and key is not None and key.section is not None:
+            found |= _leaves(value, (*path, name))
+        else:
+            found[*path, name] = value
+    return found
+
+
 def _check(args: argparse.Namespace) -> int:
     from pod.cli.parts import check_parts, doubts
     from pod.proof import MissingKey, check_keys, check_native, check_numbers, check_prices, numbers_of
@@ -71,7 +112,7 @@ def _check(args: argparse.Namespace) -> int:
     cwd = folder_of(args.cwd)
 
     def more(loaded: Loaded) -> list[Problem]:
-        return [*check_parts(loaded, interceptors=True), *doubts(loaded)]
+        return [*check_parts(loaded), *doubts(loaded)]
 
     loaded = load_manifest(args.manifest, args.set, cwd=cwd, more=more)
     for warning in loaded.warnings:

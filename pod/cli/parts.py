@@ -26,12 +26,9 @@ from worker.models.registry import create_model, guessed_window
 from worker.tools import Tool, tool
 
 
-def check_parts(loaded: Loaded, *, interceptors: bool = False) -> list[Problem]:
-    """Makes each part once; what is wrong with it, and warnings that only this shows.
-
-    `interceptors` says that the manifest's own interceptors are made as well.
-    """
-    problems = [*_models(loaded), *_tools(loaded), *(_interceptors(loaded) if interceptors else ())]
+def check_parts(loaded: Loaded) -> list[Problem]:
+    """Makes each part once; what is wrong with it, and warnings that only this shows."""
+    problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded)]
     if problems or not set(loaded.manifest.tools.enable) <= set(BUILT_IN_TOOLS):
         return problems
     try:

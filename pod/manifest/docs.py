@@ -17,8 +17,11 @@ its context is kept small. Every key has a default except `[model] name`. An unk
 a tool, a provider or a file that is not there, and numbers that contradict each other are errors with file, line and key; all
 of them are reported at once, in the order of the lines.
 
-`pod manifest new agent.toml` writes a file with every key that is served and its meaning (`pod manifest new agent`
-prints it). `pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
+`pod manifest new agent.toml` writes a file with the keys that are changed first and their meaning, in comments but for what
+was asked for (`--model`, `--name`, `--set`) and what an agent needs to be of use: a folder to write in, and what keeps its context
+small in the window of its model. With `--full` it explains every key that is served.
+
+`pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
 with where it came from.
 
 `check` also warns of what works and is likely not meant: a model whose window is not known, with the name that may be meant
@@ -61,6 +64,17 @@ Only numbers that were written can contradict each other.
 
 Units stand in the description of each key; token counts are always of the model in use. "unset" means that the key
 has no default.
+"""
+
+_TOOLS = """\
+## Where your own tools come from
+
+Tools and interceptors of your own are imported from where Python itself looks: packages installed in the environment that `pod`
+runs in, and the folders of `PYTHONPATH` (`PYTHONPATH=. pod run agent.toml "..."` for a module in the current folder; with
+`python -m pod` the current folder counts as well). The folders of the manifest and of the agent's work are not searched by
+themselves: the agent may write there, and what it wrote would run, outside of its permissions, when the pod goes on. `pod run` and
+`pod manifest check` say where a module lies that they could not import. A pod keeps the names alone, so what they name must be
+importable at each `pod resume` too.
 """
 
 _LAYERS = """\
@@ -108,6 +122,7 @@ def manifest_markdown() -> str:
     for key in children(()):
         if key.section is not None:
             parts.append(_section(key))
+    parts.append(_TOOLS)
     parts.append(_LAYERS + "\n" + _tightening())
     parts.append(_PATHS)
     parts.append(_names())

@@ -109,7 +109,9 @@ NO_POD = ["resume nosuch", "resume nosuch hello", "send nosuch hello", "approve 
     "stop nosuch", "interrupt nosuch", "show nosuch", "context nosuch", "inspect nosuch", "log nosuch",
     "doctor nosuch"]  # fmt: skip
 BAD_NAME = [line.replace("nosuch", "../x") for line in NO_POD]
-NO_POINTER = [line.replace("nosuch", "nopointer") for line in NO_POD if not line.startswith(("rm", "doctor", "show", "inspect"))]
+NO_POINTER = [
+    line.replace("nosuch", "nopointer") for line in NO_POD if not line.startswith(("rm", "doctor", "show", "inspect"))
+]
 NEWER = [line.replace("nosuch", "newer") for line in NO_POD if not line.startswith(("rm", "doctor"))]
 WRONG = [
     # a task
@@ -168,10 +170,10 @@ def test_a_refused_command_changes_no_byte(line: str, shell: Shell, world: Path,
 
 
 OTHER_CODES = [
-    *(("badlog", line, 1) for line in ("resume {pod} x", "resume {pod}", "clear {pod}", "rewind {pod} --to 2", "compact {pod}",
+    *(("badlog", line, 1) for line in ("send {pod} x", "resume {pod} x", "resume {pod}", "clear {pod}", "rewind {pod} --to 2", "compact {pod}",
         "fork {pod} other", "approve {pod}", "export {pod} -o x", "run fine.toml x --name {pod}")),
-    *((pod, line, 1) for pod in ("lostlog", "emptylog") for line in ("resume {pod} x", "resume {pod}", "clear {pod}",
-        "rewind {pod} --to 2", "compact {pod}", "approve {pod}", "fork {pod} other", "export {pod} -o x",
+    *((pod, line, 1) for pod in ("lostlog", "emptylog") for line in ("send {pod} x", "resume {pod} x", "resume {pod}",
+        "clear {pod}", "rewind {pod} --to 2", "compact {pod}", "approve {pod}", "fork {pod} other", "export {pod} -o x",
         "run fine.toml x --name {pod}")),
     ("keyed", "resume {pod} x", 77), ("keyed", "resume {pod}", 77), ("keyed", "approve {pod} --resume", 77),
     ("keyed", "deny {pod} --resume", 77), ("finished", "run keyed.toml x --name {pod}", 77),
@@ -192,7 +194,13 @@ def test_what_is_damaged_or_has_no_key_changes_no_byte_either(
     assert "pod: error: " in shell.err and "Traceback" not in shell.err
 
 
-BUSY = ["resume finished x", "clear finished", "rewind finished --to 3", "rm finished", "run fine.toml x --name finished"]
+BUSY = [
+    "resume finished x",
+    "clear finished",
+    "rewind finished --to 3",
+    "rm finished",
+    "run fine.toml x --name finished",
+]
 
 
 @pytest.mark.parametrize("line", BUSY)
