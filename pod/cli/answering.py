@@ -50,9 +50,12 @@ def _answer(args: argparse.Namespace, *, approved: bool) -> int:
     if not args.resume:
         return _put_and_told(args, folder, asked, given, approved=approved)[0]
     from pod.cli.output import output_of
-    from pod.cli.run import drive_through, plan_resume, prove
+    from pod.cli.run import drive_through, execute, plan_resume, prove
 
     with output_of(args) as output:
+        if folder.is_busy():  # the process that runs the pod goes on with it, unless it ends just now
+            code, settled = _put_and_told(args, folder, asked, given, approved=approved)
+            return execute(plan_resume(args, default_home(), None), args, output) if settled else code
         plan = plan_resume(args, default_home(), None)
         prove(plan, args)  # an answer that can't be gone on with is refused before it is put on record
         code, settled = _put_and_told(args, folder, asked, given, approved=approved)

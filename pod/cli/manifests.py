@@ -57,9 +57,12 @@ def _new(args: argparse.Namespace) -> int:
 def _fresh(args: argparse.Namespace, file: str) -> str:
     """The text of a new manifest whose numbers fit its model's window. Raises `ManifestError`, `ConfigError`, `DoesNotFit`."""
     from pod.manifest import ManifestError, check, fit, unsupported
+    from pod.manifest.aliases import rename
     from pod.manifest.fresh import choices, new_manifest_text
     from pod.manifest.layers import Flag, Override, set_layer
     from pod.manifest.model import Manifest
+    from pod.manifest.numbers import take_large
+    from pod.manifest.secrets import take_secrets
     from pod.proof import DoesNotFit, check_native, check_numbers, check_prices, numbers_of
     from pod.stored import with_overrides
     from worker.models.registry import create_model
@@ -68,9 +71,13 @@ def _fresh(args: argparse.Namespace, file: str) -> str:
     flags += [] if args.name is None else [Flag("--name", "pod.name", args.name)]
     flags += args.set
     here = folder_of(None)
+    layer, wrong = set_layer(flags, here)
+    wrong += [*take_secrets(layer), *take_large(layer), *rename(layer)]
+    if wrong:
+        raise ManifestError(wrong)
     asked = with_overrides(Manifest(), flags, here)  # raises for what no manifest may hold
     create_model(asked.model.name or "")  # raises for a name that no run would take
-    given = _leaves(set_layer(flags, here)[0].data)
+    given = _leaves(layer.data)
     refused: DoesNotFit | None = None
     for chosen in choices(asked.model.name or "", given):
         live = {**given, **chosen}

@@ -52,7 +52,7 @@ def choices(model: str, given: Given) -> list[Given]:
     if model.partition(":")[0] == "offline":
         base |= {("tools", "enable"): OFFLINE_TOOLS, ("permissions", "profile"): "workspace-write"}
     ways: list[Given] = [{}] if _OF_COMPACTION & set(given) else [_TRIGGERS, _AT_THE_CEILING]
-    ways += [] if ("tools", "enable") in base else [ways[-1] | _FEW_TOOLS, _FEW_TOOLS]
+    ways += [] if ("tools", "enable") in base else [{**ways[-1], **_FEW_TOOLS}, _FEW_TOOLS]
     return [{key: value for key, value in (base | dict(way)).items() if key not in given} for way in ways]
 
 

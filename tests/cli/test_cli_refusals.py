@@ -16,6 +16,7 @@ from cli.cli_shell import Shell
 
 from pod import Manifest, Pod
 from pod.log.folder import PodFolder
+from pod.log.inbox import Command, post, waiting
 from pod.operations import clear, fork
 from pod.transfer import export_pod
 from worker.testing import ScriptedModel, call, say
@@ -210,3 +211,26 @@ def test_what_another_process_writes_to_is_left_alone(line: str, shell: Shell, w
         fcntl.flock(held, fcntl.LOCK_EX)
         shell(*line.split(), code=75)
     assert _bytes(tmp_path / "home", world / "work") == before
+
+
+def test_an_answer_for_a_pod_that_a_process_runs_is_left_to_it_without_the_key_of_its_model(
+    shell: Shell, tmp_path: Path
+) -> None:
+    folder = PodFolder(tmp_path / "home", "keyed")
+    with (folder.path / "lock").open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        shell("approve", "keyed", "--resume")
+    assert "the process that runs the pod takes it up" in shell.err
+    assert [command.kind for _, command in waiting(folder) if command] == ["approve"]
+
+
+def test_a_message_in_the_inbox_is_something_to_go_on_with(shell: Shell, tmp_path: Path) -> None:
+    folder = PodFolder(tmp_path / "home", "finished")
+    post(folder, Command(kind="stop"))
+    shell("resume", "finished", code=2)
+    assert len(list(waiting(folder))) == 1, "what waits there waits on"
+    post(folder, Command(kind="send", args={"text": "  "}))
+    shell("resume", "finished", code=2)
+    post(folder, Command(kind="send", args={"text": "and more"}))
+    shell("resume", "finished", "-q")
+    assert list(waiting(folder)) == []
