@@ -10,10 +10,11 @@ from typing import Generic, Literal, TypeVar
 import anyio
 
 from worker.believing import doubt_of_count
+from worker.codes import COUNT_FAILED, MEMORY_REBUILT
 from worker.counting import Counted, count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
-from worker.history import MEMORY_REBUILT, History
+from worker.history import History
 from worker.items import Item, OpaqueItem
 from worker.memory import maker_of, memory_of, read_by_others, reads_in_words
 from worker.models.base import Compacted, CompactsNatively, Emit, JudgesMemories, Model, Reply, Request
@@ -166,7 +167,7 @@ class Sender(Sizing):
         if problem and not self._told:
             self._told = True
             message = f"{model.name} could not count the next request, the estimate stands: {problem}"
-            self.ledger.put(Warned(code="count_failed", message=message, figures={"model": model.name}))
+            self.ledger.put(Warned(code=COUNT_FAILED, message=message, figures={"model": model.name}))
 
     async def send(self, emit: Emit) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
@@ -358,6 +359,7 @@ class Sender(Sizing):
                 model=model.name, window=window, source=source, requested=error.requested,
                 declared=model.capabilities.window, message=said, counted=counted,
                 parts=self.parts(model) if counted is not None else (0, 0),
+                whole=self.whole(model) if counted is not None else 0,
             )
         )  # fmt: skip
 

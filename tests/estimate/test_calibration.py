@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.accuracy import JUDGED, MISSES, Accuracy, Errors
-from worker.calibration import ESTIMATE_BARRED, MODELS, Calibration
+from worker.calibration import MODELS, Calibration
+from worker.codes import ESTIMATE_BARRED
 from worker.history import History
 from worker.items import AssistantItem, UserItem
 from worker.models.base import Usage

@@ -9,7 +9,7 @@ import pytest
 
 from pod.log import entries as e
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, capabilities, compacting, filler, manifest, size, summariser
-from worker.calibration import ESTIMATE_BARRED
+from worker.codes import ESTIMATE_BARRED
 from worker.models.base import Usage
 from worker.records import ReplyRecord, TokensCounted, Warned
 from worker.testing import reply, say

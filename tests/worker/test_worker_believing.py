@@ -10,7 +10,8 @@ import pytest
 from tests.worker.loop_rig import journal_of, window, worker_of
 from worker.admission import next_inputs, waiting
 from worker.believing import plausible
-from worker.history import USAGE_DOUBTED, History
+from worker.codes import USAGE_DOUBTED
+from worker.history import History
 from worker.items import AssistantItem, UserItem
 from worker.models.base import Price, Request, Usage
 from worker.records import Admitted, Input, ReplyRecord, TokensCounted, Warned, Withdrawn

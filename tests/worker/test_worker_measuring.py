@@ -11,7 +11,8 @@ import pytest
 
 from tests.worker.loop_rig import YieldAt, journal_of, put_user, replies, window, worker_of
 from worker import counting
-from worker.calibration import ESTIMATE_BARRED, Calibration
+from worker.calibration import Calibration
+from worker.codes import ESTIMATE_BARRED
 from worker.errors import ContextOverflow, ProviderDown
 from worker.history import History
 from worker.models.base import Usage
