@@ -377,6 +377,8 @@ class History:
         if record.source == "declared":
             self.windows[record.model] = LearnedWindow(accepted=accepted)
             return
+        if record.source == "stated" and accepted > record.window:
+            accepted = 0  # it was reported, and the refusal is the stronger evidence
         self.windows[record.model] = LearnedWindow(
             accepted=accepted, limit=record.window, declared=record.declared, told=record.message
         )

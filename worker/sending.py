@@ -9,7 +9,7 @@ from typing import Generic, Literal, TypeVar
 
 import anyio
 
-from worker.believing import doubt_of_count
+from worker.believing import doubt_of_count, refusal_holds
 from worker.codes import COUNT_FAILED, MEMORY_REBUILT
 from worker.counting import Counted, count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
@@ -365,10 +365,17 @@ class Sender(Sizing):
 
     def _taught(self, model: Model, error: ContextOverflow) -> tuple[int, Literal["stated", "guessed"]] | None:
         """The window that a refusal teaches. None where it is about a rate tier, or names a limit that can't be the window:
-        the model has accepted more, or every request holds more."""
+        the model has accepted more, or every request holds more.
+
+        What it has accepted rests on reports. A refusal that also names a size which is that of this request, above the limit,
+        is the stronger evidence: then the reports count otherwise.
+        """
         occupancy, window = self.occupancy(model), self.budget(model).window
         known = self.history.windows.get(model.name)
         accepted = 0 if known is None else known.accepted
+        named = error.prompt or error.requested
+        if named is not None and error.limit is not None and named > error.limit:
+            accepted = 0 if refusal_holds(named, self.whole(model), self.history.unsure) else accepted
         if isinstance(error, TooLargeForTier):
             return None
         if error.limit is not None and error.limit < max(accepted, occupancy.overhead, LEAST_WINDOW):
