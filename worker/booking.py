@@ -2,6 +2,7 @@
 
 The rule where a figure is not believed: the input counts as the larger of the estimate and the report (as far as that fits
 the window), nothing of it as read from the cache; the output as the larger of the estimate and what is left of the report.
+A figure that is believed counts as reported.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ def book(
 
 def conservative(usage: Usage, *, believed: bool, estimate: int, said: int, window: int) -> Usage:
     """What a request is booked at whose report is not believed as it is; see the module. `usage` was checked."""
-    read, output = usage.input_tokens, max(usage.output_tokens, said)
+    read, output = usage.input_tokens, usage.output_tokens
+    if any(fault.startswith(_OUTPUTS) for fault in usage.faults or ()):
+        output = max(output, said)
     if believed and read is not None:
         return usage.model_copy(update={"output_tokens": output, "faults": None})
     told = read if read is not None and read <= window else 0
@@ -107,6 +110,10 @@ def _judged(usage: Usage, cleared: int, history: History, sent: Sent) -> tuple[V
             return Verdict(True), beside, expected
     trail = history.trails.get(sent.model)
     return judge(usage.input_tokens + cleared, sent.whole, expected, trail, sent.window), usage, expected
+
+
+_OUTPUTS = ("output_tokens", "completion_tokens")
+"""How the wires name the output."""
 
 
 def _without_input(usage: Usage) -> Usage:
