@@ -120,7 +120,8 @@ class RequestCompleted(_Event):
     """A reply is on record. `input_tokens` is None where the provider reported nothing.
 
     `estimate_error` compares the estimate with the first report after a start, resume, new segment or change of the model, as a
-    share of the report (above 0: estimated too high); None for other requests.
+    share of the report (above 0: estimated too high); None for other requests. `doubt` says why the provider's report, or a figure of
+    it, is not believed: what is not stands in no other figure, and `cost_usd` is then reckoned from the larger of report and estimate.
     """
 
     type: Literal["request.completed"] = "request.completed"
@@ -135,6 +136,7 @@ class RequestCompleted(_Event):
     provenance: str
     estimate_error: float | None = None
     cost_usd: float | None
+    doubt: str = ""
     attempts: int
     seconds: float
 
@@ -441,6 +443,7 @@ def _reply(r: w.ReplyRecord) -> _Event:
         provenance=r.provenance,
         estimate_error=_estimate_error(r),
         cost_usd=r.cost_usd,
+        doubt=r.doubt or "",
         attempts=r.attempts,
         seconds=r.seconds,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pod import codes
 from worker.builtin.scope import Scope
 from worker.records import Warned
 from worker.text import byte_prefix, decode, sha256
@@ -33,7 +34,7 @@ class Note:
         """The note for a human."""
         figures: dict[str, Any] = {"path": self.path, "size": self.size, "limit": self.limit}
         return Warned(
-            code="instructions",
+            code=codes.INSTRUCTIONS,
             message=f"{self.path}: {self.message}",
             figures={key: value for key, value in figures.items() if value is not None},
         )

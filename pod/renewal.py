@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pod import codes
 from pod.instructions import Instructions
 from pod.session import Session
 from worker.items import ContextItem
@@ -67,4 +68,4 @@ def window_unknown(session: Session, sender: Sender) -> None:
         return
     message = guessed_window(model.name, budget.window)
     figures = {"model": model.name, "window": budget.window, "key": "model.context_window"}
-    session.put(Warned(code="unknown_window", message=message, figures=figures))
+    session.put(Warned(code=codes.UNKNOWN_WINDOW, message=message, figures=figures))

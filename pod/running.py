@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from interceptors.ceiling import overhead_of
-from pod import renewal, setup
+from pod import codes, renewal, setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.facts import Trigger, trigger_of
@@ -410,7 +410,9 @@ class Running:
         end, key = self._window_end(plan.limits.available)
         path = trigger_path(key)
         figures = {"tokens": plan.before.tokens, "overhead": plan.before.overhead, "at": end, "key": ".".join(path)}
-        self.session.put(Warned(code="small_window", message=small_window(plan, key_label(path), end), figures=figures))
+        self.session.put(
+            Warned(code=codes.SMALL_WINDOW, message=small_window(plan, key_label(path), end), figures=figures)
+        )
 
     def _window_end(self, available: int) -> tuple[int, str]:
         """Where a window ends, in tokens, and the key of the lowest trigger that says so."""

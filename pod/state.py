@@ -9,6 +9,7 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from interceptors.window import WindowWarning
+from pod import codes
 from pod.carry import BreakerState, Carry, NotesMark, OpenRun, Totals
 from pod.context.facts import Checkpoint, trigger_of
 from pod.driven import Driven
@@ -329,7 +330,7 @@ class PodState:
                 self.totals = self.totals.model_copy(update={"compactions": self.totals.compactions + 1})
                 self.history.count(compactions=1)
                 self.made_by, self.accepted = record.rung, record
-                self.held_tokens = record.after if record.held else 0
+                self.held_tokens, self.failed_at_tokens = record.after if record.held else 0, 0
                 self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
                 self.compaction, self.uncleared_tokens = None, 0
@@ -347,22 +348,22 @@ class PodState:
             case e.ManifestChanged():
                 # Another manifest may have mended what failed: the breaker lets one attempt through.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
-                self.held_tokens, self.fruitless = 0, frozenset()
+                self.held_tokens, self.failed_at_tokens, self.fruitless = 0, 0, frozenset()
             case e.Commanded():
                 self._known(record.id)
                 if record.command == "compact":
                     self.ordered = record
-            case w.Warned(code="compaction.not_possible"):
+            case w.Warned(code=codes.COMPACTION_NOT_POSSIBLE):
                 self.ordered, self.window_asked = None, False
                 self._in_vain()
-            case w.Warned(code="yield.passed_over"):
+            case w.Warned(code=codes.YIELD_PASSED_OVER):
                 self.passed_over = True
             case e.InputRejected():
                 self.first_input = None if self.first_input == record.id else self.first_input
                 self.run_inputs = tuple(i for i in self.run_inputs if i != record.id)
-            case w.Warned(code="unknown_window"):
+            case w.Warned(code=codes.UNKNOWN_WINDOW):
                 self.unknown_windows[str(record.figures.get("model", ""))] = None
-            case w.Warned(code="small_window"):
+            case w.Warned(code=codes.SMALL_WINDOW):
                 self.small_window = True
             case e.Verified():
                 self.verified = True
@@ -398,9 +399,9 @@ class PodState:
         self.last_word = None if any(isinstance(item, ToolCallItem) for item in record.items) else record
         self.last_reply_at = seconds(at)
         self.last_estimate = record.estimate
-        usage = record.usage
+        usage = record.counts
         if not self.first_reported:
-            self.first_reported = usage.input_tokens or 0
+            self.first_reported = record.usage.input_tokens or 0
         self._spend(
             "worker",
             record.model,

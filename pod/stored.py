@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from pod import codes
 from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log.folder import PodFolder
@@ -98,7 +99,7 @@ def restore(session: Session, texts: Callable[[], Mapping[str, str]]) -> tuple[s
             session.put(ToolsChanged(system=now["system"], tools=session.state.schemas))
         said = ", ".join(USES[use] for use in now)
         message = f"lost, and made anew as for a new segment: {said}"
-        session.put(Warned(code="texts_restored", message=message, figures={"lost": dict(before)}))
+        session.put(Warned(code=codes.TEXTS_RESTORED, message=message, figures={"lost": dict(before)}))
         session.writer.sync_now()
     return tuple(now)
 

@@ -9,11 +9,12 @@ from typing import Generic, Literal, TypeVar
 
 import anyio
 
-from worker.believing import doubt_of_count
+from worker.believing import doubt_of_count, refusal_holds
+from worker.codes import COUNT_FAILED, MEMORY_REBUILT
 from worker.counting import Counted, count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
-from worker.history import MEMORY_REBUILT, History
+from worker.history import History
 from worker.items import Item, OpaqueItem
 from worker.memory import maker_of, memory_of, read_by_others, reads_in_words
 from worker.models.base import Compacted, CompactsNatively, Emit, JudgesMemories, Model, Reply, Request
@@ -166,7 +167,7 @@ class Sender(Sizing):
         if problem and not self._told:
             self._told = True
             message = f"{model.name} could not count the next request, the estimate stands: {problem}"
-            self.ledger.put(Warned(code="count_failed", message=message, figures={"model": model.name}))
+            self.ledger.put(Warned(code=COUNT_FAILED, message=message, figures={"model": model.name}))
 
     async def send(self, emit: Emit) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
@@ -358,15 +359,23 @@ class Sender(Sizing):
                 model=model.name, window=window, source=source, requested=error.requested,
                 declared=model.capabilities.window, message=said, counted=counted,
                 parts=self.parts(model) if counted is not None else (0, 0),
+                whole=self.whole(model) if counted is not None else 0,
             )
         )  # fmt: skip
 
     def _taught(self, model: Model, error: ContextOverflow) -> tuple[int, Literal["stated", "guessed"]] | None:
         """The window that a refusal teaches. None where it is about a rate tier, or names a limit that can't be the window:
-        the model has accepted more, or every request holds more."""
+        the model has accepted more, or every request holds more.
+
+        What it has accepted rests on reports. A refusal that also names a size which is that of this request, above the limit,
+        is the stronger evidence: then the reports count otherwise.
+        """
         occupancy, window = self.occupancy(model), self.budget(model).window
         known = self.history.windows.get(model.name)
         accepted = 0 if known is None else known.accepted
+        named = error.prompt or error.requested
+        if named is not None and error.limit is not None and named > error.limit:
+            accepted = 0 if refusal_holds(named, self.whole(model), self.history.unsure) else accepted
         if isinstance(error, TooLargeForTier):
             return None
         if error.limit is not None and error.limit < max(accepted, occupancy.overhead, LEAST_WINDOW):

@@ -142,6 +142,12 @@ class Sizing:
         raw = sum(estimate_item(item, family) for item in self.history.view)
         return Parts(0, self.overhead(model) + raw + self._replaced(model))
 
+    def whole(self, model: Model) -> int:
+        """The raw estimate of all of the next request without what is queued: what a report of it is held against."""
+        if self.foreign(model):
+            return self.parts(model).raw
+        return self.overhead(model) + self.history.total + self._read_more(model)
+
     def limit(self, model: Model) -> int:
         """The most tokens that a request to this model may be estimated at."""
         available = self.budget(model).available

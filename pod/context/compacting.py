@@ -10,6 +10,7 @@ from typing import Any
 from anyio import to_thread
 
 from interceptors.ceiling import LEARNED_ANEW
+from pod import codes
 from pod.context.facts import Trigger
 from pod.context.parts import Parts
 from pod.context.policy import (
@@ -75,11 +76,16 @@ class Compactor:
         )  # fmt: skip
 
     def _before(self, trigger: Trigger) -> Occupancy:
-        """What a new segment is measured against: the next request or, where that is the matter, the history uncleared."""
+        """What a new segment is measured against: the next request or, where that is the matter, the history uncleared. After a
+        refusal the number was too low, so that the estimate counts by which the new segment is measured, where it is higher.
+        """
         sender = self.parts.sender
-        if trigger != "uncleared":
+        if trigger not in {"uncleared", "overflow"}:
             return sender.occupancy()
-        return sender.occupancy_of_head(sender.model, len(sender.history.view), in_full=True)
+        in_full = sender.occupancy_of_head(sender.model, len(sender.history.view), in_full=True)
+        if trigger == "uncleared":
+            return in_full
+        return max(sender.occupancy(), in_full, key=lambda each: each.tokens)
 
     def refused(self, trigger: Trigger) -> str:
         """Why no new segment would begin if one was asked for now, and began once the open calls have ended; nothing where
@@ -135,7 +141,7 @@ class Compactor:
         session, label = self.parts.session, uuid7()
         state = session.state
         if not plan.possible and not mandatory:
-            session.put(Warned(code="compaction.not_possible", message=plan.reason, figures=_figures(plan)))
+            session.put(Warned(code=codes.COMPACTION_NOT_POSSIBLE, message=plan.reason, figures=_figures(plan)))
             await session.sync()
             return Failed("nothing_to_compact", plan.reason)
         segment = NextSegment(self.parts, *await to_thread.run_sync(self.parts.fresh))
@@ -241,7 +247,7 @@ class Compactor:
             message = f"{_failure(session.state)}: {reason[:1000]}"
             if held:
                 message += f". It is tried again after a tenth more growth; the ceiling is {plan.limits.available:,}"
-            session.put(Warned(code="compaction.failed", message=message, figures=figures))
+            session.put(Warned(code=codes.COMPACTION_FAILED, message=message, figures=figures))
         await session.sync()
         if held:
             return None

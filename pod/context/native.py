@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from pod import codes
 from pod.context.beat import beating
 from pod.context.facts import Checkpoint
 from pod.context.parts import Parts
 from pod.context.policy import Memory, Plan, RungFailed
 from pod.errors import PodError
 from pod.log import entries as e
+from worker.booking import conservative
+from worker.codes import USAGE_DOUBTED
 from worker.errors import ModelError
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, source_hash
 from worker.memory import distrust, maker_of, provenance
 from worker.models.base import Compacted, CompactsNatively, Model, NoCompaction, Usage
+from worker.models.reported import checked, recordable
 from worker.records import Warned
 from worker.sending import Tried
 from worker.sizing import Sizing
@@ -55,9 +59,12 @@ def above_ceiling(sizes: Sizing, model: Model, upto: int, *, in_full: bool) -> s
     return f"the items to compact are estimated at {head}, above the ceiling of {sizes.limit(model):,} for {model.name}"
 
 
-def spent_on(usage: Usage, model: Model, attempts: int) -> dict[str, float]:
-    """What a compaction cost, as the session's figures count it."""
-    price = model.capabilities.price
+def spent_on(usage: Usage, model: Model, attempts: int, estimate: int = 0) -> dict[str, float]:
+    """What a compaction cost, as the session's figures count it: a figure that can't be true is booked as `conservative`
+    says, with the input's `estimate`."""
+    price, usage = model.capabilities.price, checked(usage)
+    if usage.faults:
+        usage = conservative(usage, believed=True, estimate=estimate, said=0, window=model.capabilities.window)
     return {
         "requests": attempts, "prompt_tokens": usage.input_tokens or 0, "cached_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens, "cost_usd": 0.0 if price is None else price.cost(usage),
@@ -135,18 +142,22 @@ class NativeRung:
         readable = answer.item.readable.strip() and answer.item.readable
         if not readable:
             readable = await self._quoted(plan, label) or UNREADABLE.format(model=model.name, count=len(head))
-        spent = spent_on(answer.usage, model, tried.attempts)
+        spent = spent_on(answer.usage, model, tried.attempts, plan.summarised_tokens)
         made = e.NativeMade(
             compaction=label,
             item=answer.item.model_copy(update={"source_hash": source_hash(head), "readable": readable}),
             way=answer.way,
-            usage=answer.usage,
+            usage=recordable(answer.usage),
             cost_usd=None if spent["unpriced"] else spent["cost_usd"],
             attempts=tried.attempts,
             seconds=round(tried.seconds, 3),
             provider_id=answer.provider_id,
         )
         self.parts.session.put(made)
+        if faults := checked(answer.usage).faults:
+            message = f"{model.name} reported a usage of its compaction that is not believed: {'; '.join(faults)}"
+            figures = {"model": model.name, "kind": "figures"}
+            self.parts.session.put(Warned(code=USAGE_DOUBTED, message=message, figures=figures))
         await self.parts.session.sync()
         self.parts.session.folder.files.point("native.made")
         return made
@@ -157,7 +168,7 @@ class NativeRung:
             return (await self.quotes.made(plan, label)).checkpoint.text
         except RungFailed as failure:
             self.parts.session.put(
-                Warned(code="native.unreadable", message=f"a memory has no text of its own: {failure}")
+                Warned(code=codes.NATIVE_UNREADABLE, message=f"a memory has no text of its own: {failure}")
             )
             return ""
 
@@ -178,7 +189,11 @@ class NativeRung:
         except ModelError as error:
             message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
             billed = isinstance(error, NoCompaction)
-            spent = spent_on(error.usage, model, error.attempts) if billed else {"requests": error.attempts}
+            spent = (
+                spent_on(error.usage, model, error.attempts, plan.summarised_tokens)
+                if billed
+                else {"requests": error.attempts}
+            )
             raise self._failed(label, model, message, spent) from error
         except (PodError, RungFailed):
             raise

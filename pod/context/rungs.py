@@ -12,6 +12,7 @@ from anyio import to_thread
 from compact_worker import CompactFailed, CompactResult, Material, compact
 from interceptors.permissions import Permissions
 from interceptors.redact import Masker, Redact
+from pod import codes
 from pod.context import opening as op
 from pod.context.beat import beating
 from pod.context.native import NativeRung
@@ -214,7 +215,7 @@ class CheckpointRung:
             raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
         session = self.parts.session
         for reason in made.stale:
-            session.put(Warned(code="checkpoint.stale", message=reason))
+            session.put(Warned(code=codes.CHECKPOINT_STALE, message=reason))
         session.put(e.CheckpointMade(compaction=label, checkpoint=made.checkpoint))
         return made
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pod import codes
 from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log.files import json_of, read_file
@@ -47,7 +48,7 @@ def message_of(command: Command) -> tuple[Record, ...]:
         return (Input(item=UserItem(text=text), inbox=command.id),)
     message = f"a message that was sent (command {command.id}) is empty, and was left out"
     taken = e.Commanded(id=command.id, command=command.kind, args=command.args)
-    return taken, Warned(code="empty_message", message=message, figures={"command": command.id})
+    return taken, Warned(code=codes.EMPTY_MESSAGE, message=message, figures={"command": command.id})
 
 
 SETTLED = 0.1
@@ -177,7 +178,7 @@ def set_aside(folder: PodFolder, path: Path) -> tuple[Record, ...]:
     kept = path.with_name(f"{path.name}.refused")
     folder.files.rename(path, kept)
     message = f"{path.name} in the inbox is no command that this version reads; it is kept as {kept.name}"
-    return (Warned(code="inbox_refused", message=message, figures={"file": kept.name}),)
+    return (Warned(code=codes.INBOX_REFUSED, message=message, figures={"file": kept.name}),)
 
 
 def left_over(folder: PodFolder) -> bool:

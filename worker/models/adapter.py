@@ -39,6 +39,7 @@ from worker.models.chat_quirks import check_key
 from worker.models.classify import classify, empty_stream, silent_overflow
 from worker.models.encoding import SideEncoder, dumps, listing, mapping
 from worker.models.encoding import count as whole_number
+from worker.models.reported import OVERRUN, checked
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
 from worker.text import clean
@@ -119,7 +120,9 @@ class Assembler:
 
     def cut(self) -> bool:
         """Whether the output limit ended the reply, whatever the provider says the reason is (B111)."""
-        return self.stop == "length" or 0 < self._request.max_output_tokens <= self.usage.output_tokens
+        most = self._request.max_output_tokens
+        # An output far above its limit is no figure that can be true.
+        return self.stop == "length" or 0 < most <= self.usage.output_tokens <= int(most * OVERRUN)
 
 
 class CallParts:
@@ -398,12 +401,12 @@ class HttpModel:
 
     def _reply(self, request: Request, sink: Assembler, request_id: str | None) -> Reply:
         items = sink.items()
-        caps = self.capabilities
+        caps, usage = self.capabilities, checked(sink.usage, self.asked(request))
         why = silent_overflow(
             stop=sink.stop,
             produced=any(item.type in ("assistant", "tool_call") for item in items),
             asked=self.asked(request),
-            usage=sink.usage,
+            usage=usage,
             window=caps.window,
             window_known=caps.window_source != "fallback",
         )
@@ -411,7 +414,7 @@ class HttpModel:
             raise ContextOverflow(
                 why,
                 limit=None,
-                requested=sink.usage.input_tokens,
+                requested=usage.input_tokens,
                 status=200,
                 code=sink.native_stop or None,
                 request_id=request_id,
@@ -419,7 +422,7 @@ class HttpModel:
             )
         return Reply(
             items=tuple(items),
-            usage=sink.usage,
+            usage=usage,
             stop=sink.stop,
             native_stop=sink.native_stop,
             provider_id=sink.provider_id or request_id,

@@ -31,7 +31,8 @@ class Usage(BaseModel):
     """What the provider reported for one request, in tokens.
 
     `input_tokens` is the whole input: uncached, read from and written to the cache, whatever the provider's own dialect
-    (cases B048). It is None where the provider reported nothing.
+    (cases B048). It is None where the provider reported nothing, or nothing that can be true. `faults` names the figures
+    that could not be (see `worker.models.reported`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,6 +42,15 @@ class Usage(BaseModel):
     cache_write_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    faults: tuple[str, ...] | None = None
+
+    def with_cached(self, *, always: bool = False) -> Usage:
+        """With what was cached added to the input, where it can't be a part of it since it is more, or `always`: some servers
+        leave it out (B048)."""
+        read, beside = self.input_tokens, self.cached_tokens + self.cache_write_tokens
+        if read is None or not (always or beside > read):
+            return self
+        return self.model_copy(update={"input_tokens": read + beside})
 
 
 class NoCompaction(BadRequest):

@@ -139,7 +139,7 @@ def listing(value: object) -> list[Any]:
 
 def count(value: object) -> int:
     """A number of tokens, 0 for any other value."""
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf else 0
 
 
 def result_text(item: ToolResultItem) -> str:
