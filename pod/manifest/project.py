@@ -269,7 +269,7 @@ def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[tuple[tuple[str, .
     for name, inner in value.items():
         here: Any = (*path, name)
         key = key_at(here)
-        if is_table(inner) and (key is None or key.section is not None):
+        if is_table(inner) and (key is None or (key.section is not None and not key.repeated)):
             yield from _leaves(inner, here)
         else:
             yield here, inner

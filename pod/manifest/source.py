@@ -147,7 +147,7 @@ def decode(data: bytes, file: str) -> str:
     for mark, encoding in _MARKS:
         if data.startswith(mark):
             raise _wrong_encoding(file, f"the file is {encoding}")
-    if b"\0" in data[:4]:
+    if data[1:2] == b"\0" or data[:1] == data[2:3] == b"\0":
         raise _wrong_encoding(file, "the file looks like UTF-16 (every other byte is zero)")
     try:
         return data.decode()

@@ -14,6 +14,7 @@ _TWICE = re.compile(r"Cannot overwrite a value|Cannot declare .* twice|Duplicate
 _TOKENS = re.compile(
     r"\"{3}(?:\\.|[^\\])*?\"{3,5}|'{3}.*?'{3,5}|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*|[\[\]{}]", re.DOTALL
 )
+_WORD = re.compile(r"[^\W\d][\w.-]*")
 BEFORE, SHOWN = 40, 80
 """Characters of a long line that are shown before the place, and in all."""
 
@@ -39,8 +40,18 @@ def syntax_problem(message: str, text: str, file: str) -> Problem:
         place = Place(int(found[1]), int(found[2]))
     if _TWICE.match(said) and (again := twice("\n".join(lines[: place.line]), place.line)) is not None:
         return _stands_twice(again, lines, file)
-    excerpt = excerpt_of(lines, place)
-    return Problem(f"is not valid TOML: {said}", file=file, line=place.line, column=place.column, excerpt=excerpt)
+    return Problem(
+        f"is not valid TOML: {said}", file=file, line=place.line, column=place.column, hint=_hint(said, lines, place),
+        excerpt=excerpt_of(lines, place),
+    )  # fmt: skip
+
+
+def _hint(said: str, lines: list[str], place: Place) -> str:
+    """What a word that is no value may be meant as."""
+    word = _WORD.match(lines[place.line - 1], place.column - 1) if said == "Invalid value" else None
+    if word is None:
+        return ""
+    return f"write {word[0].lower()}" if word[0].lower() in {"true", "false"} else "a text stands in quotes"
 
 
 def _stands_twice(again: Twice, lines: list[str], file: str) -> Problem:
