@@ -279,3 +279,17 @@ def test_a_prompt_holds_exactly_the_instructions_that_it_was_made_with() -> None
     for other in ((("/a", "one"),), (("/a", "one\n\ntwo"),), (("/b", "three"),), ()):
         assert not holds(prompt, Instructions(other))
     assert holds(system_prompt("Base.", Instructions(), tag="t", history=False), Instructions())
+
+
+async def test_no_tool_writes_what_the_user_decided_about_folders(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also where the pods of a run lie elsewhere, and everything may be written."""
+    monkeypatch.setenv("POD_HOME", str(tmp_path / "state"))
+    places = [home / "trust" / "x.json" for home in (tmp_path / "state", rig.home)]
+    agent = Agent(lambda r, n: call("write_file", path=str(places[n - 1]), content="{}") if n < 3 else say("done"))
+    made = manifest(tools={"enable": ["write_file"]}, scope={"write": [str(tmp_path)]})
+    async with rig.open(agent, made) as pod:
+        await pod.run("write")
+    assert [path.exists() for path in places] == [False, False]
+    assert agent.served == 3
