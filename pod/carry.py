@@ -83,6 +83,7 @@ class OpenRun(BaseModel):
     counters: Counters = Counters()
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])
     small_window: bool = False
 
 
@@ -96,7 +97,7 @@ class Carry(BaseModel):
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
     whose unknown window a warning was told. `checkpoint` is the one whose text is the segment's summary, where that is one.
     `notes` are the agent's notes as the last clear left them. `warned` is the item that warned this very window of its end: a
-    fork and a rewind go on in a window, a compaction begins another one.
+    fork and a rewind go on in a window, a compaction begins another one. `instructions` are those of the newest run.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -126,3 +127,5 @@ class Carry(BaseModel):
     run_requests: int = 0
     notes: NotesMark | None = None
     warned: str | None = None
+    instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])

@@ -85,6 +85,24 @@ class RunStarted(_Event):
     run: str
 
 
+class InstructionChange(BaseModel):
+    """An instruction file: the SHA-256 of what was taken of it in the run before (None: nothing), and now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    before: str | None = None
+    now: str | None = None
+
+
+class InstructionsChanged(_Event):
+    """The instruction files of the run that just began are not those of the run before."""
+
+    type: Literal["instructions.changed"] = "instructions.changed"
+    run: str
+    changes: tuple[InstructionChange, ...]
+
+
 class RunYielded(_Event):
     """The worker left its loop; the run stays open (a compaction follows, or a human is asked)."""
 
@@ -411,7 +429,8 @@ class Result(_Event):
 
 
 Event: TypeAlias = Annotated[
-    Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
+    Init | InputReceived | InputRejected | RunStarted | InstructionsChanged
+    | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
     | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
     | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
     | ModelSwitched | Warning_
@@ -485,6 +504,9 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     ),
     w.Warned: lambda r: Warning_(code=r.code, message=r.message, figures=r.figures),
     e.RunStarted: lambda r: RunStarted(run=r.run),
+    e.InstructionsChanged: lambda r: InstructionsChanged(
+        run=r.run, changes=tuple(InstructionChange(**change.model_dump()) for change in r.changes)
+    ),
     e.YieldedEntry: lambda r: RunYielded(run=r.run, reason=r.reason, detail=r.detail),
     e.RunEndedEntry: lambda r: RunEnded(
         run=r.run,

@@ -199,7 +199,7 @@ def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
     state = point.state
     folder = PodFolder(home, check_name(new))
     with making(folder):
-        for label in {*state.blobs.values(), state.manifest}:
+        for label in {*state.blobs.values(), state.manifest, *state.instructions.values()}:
             if source.holds(label):  # a lost one stays lost: the fork's next run says so and makes it anew
                 folder.put_blob(source.blob(label))
         items = tuple(state.history.view)

@@ -16,17 +16,18 @@ import anyio
 from anyio.abc import TaskGroup
 
 from interceptors.approvals import ApprovalScope
-from pod import setup
+from pod import renewal, setup
 from pod.bus import Subscription, Told
 from pod.errors import UsageProblem, in_a_folder
 from pod.events import CallMade, Event, Init, event_of
 from pod.handle import RunHandle
-from pod.instructions import collect
+from pod.instructions import Instructions, collect
 from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
+from pod.manifest.project import said_of
 from pod.output import OutputSchema
 from pod.reading import SessionReader
 from pod.result import RunResult
@@ -87,6 +88,7 @@ class Pod:
         cwd: str | os.PathLike[str] | None = None,
         home: str | os.PathLike[str] | None = None,
         overrides: Sequence[str] = (),
+        trusted: bool | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         interceptors: Sequence[Interceptor] = (),
         model: Model | str | None = None,
@@ -101,15 +103,20 @@ class Pod:
 
         `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `overrides` are texts `section.key=value`
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
-        `compact_model`. `deps` is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
-        `worker.errors.ConfigError`; both raise `UsageProblem`.
+        `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
+        decided with `pod trust`); it has no say over a manifest that is loaded already. `deps` is handed to tools. Raises
+        `ManifestError`; entering raises `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
         if name is not None:
             check_name(name)
         if not isinstance(manifest, Manifest | Loaded):
             with in_a_folder():
-                manifest = load_manifest(_path(manifest, WANTED), overrides, cwd=folder, model_required=model is None)
+                manifest = load_manifest(
+                    _path(manifest, WANTED), overrides, cwd=folder, trusted=trusted, model_required=model is None
+                )
+        elif trusted is not None:
+            raise UsageProblem("trusted= is about loading a manifest, and this one is loaded: give its path")
         else:
             manifest = _overridden(manifest, overrides, folder)
         asynchronous = next((each for each in observers if iscoroutinefunction(each)), None)
@@ -191,9 +198,10 @@ class Pod:
         running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
             cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
+            doubts=_doubts(self._loaded),
         )  # fmt: skip
         running.bus.observers += o.observers
-        running.instructions = await anyio.to_thread.run_sync(collect, self.cwd, m.worker.instructions)
+        running.instructions = await anyio.to_thread.run_sync(self._instructions, session)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
     def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
@@ -204,20 +212,28 @@ class Pod:
         if folder.exists():
             session = Session.open(self.home, self.name, **options)
             try:
-                restore(session, lambda: self._texts(tools, output, session.state.start.tag))
+                restore(
+                    session, lambda: self._texts(tools, output, session.state.start.tag, self._instructions(session))
+                )
                 move(session, self.cwd)
             except BaseException:
                 session.close()
                 raise
             return session
         tag = uuid7()[-12:]
-        blobs = self._texts(tools, output, tag)
+        blobs = self._texts(tools, output, tag, self._instructions(None))
         return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
 
-    def _texts(self, tools: dict[str, Tool], output: OutputSchema | None, tag: str) -> dict[str, str]:
+    def _instructions(self, session: Session | None) -> Instructions:
+        """Those of the run under way, as it began; else the files as they are now. Blocks."""
+        frozen = None if session is None else renewal.frozen(session)
+        return frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+
+    def _texts(
+        self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions
+    ) -> dict[str, str]:
         """What a segment begins with, by use."""
         m = self.manifest
-        instructions = collect(self.cwd, m.worker.instructions)
         return {
             "system": setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output),
             "schemas": setup.schemas_text(tools),
@@ -410,3 +426,8 @@ def _generated(loaded: Loaded | None) -> str:
     stem = loaded.path.stem if loaded is not None else "pod"
     clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem).strip("-._") or "pod"
     return f"{clean}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid7()[-4:]}"
+
+
+def _doubts(loaded: Loaded | None) -> tuple[str, ...]:
+    """What the configuration of the working folder asks for and does not get."""
+    return () if loaded is None or loaded.project is None else tuple(map(str, said_of(loaded.project)))

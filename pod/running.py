@@ -60,7 +60,7 @@ class Running:
     """The moving parts of an open pod. `pod.Pod` is its public face.
 
     One worker lives per segment: a new segment gets new ones from the log, exactly as a restart does. `retry` stands in the place of
-    the manifest's.
+    the manifest's. `doubts` are what the next run that begins is warned of.
     """
 
     manifest: Manifest
@@ -80,6 +80,7 @@ class Running:
     resting: dict[str, float] = field(default_factory=dict[str, float])
     instructions: Instructions = field(default_factory=Instructions)
     retry: RetryPolicy | None = None
+    doubts: tuple[str, ...] = ()
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
@@ -178,6 +179,10 @@ class Running:
             "cwd": str(self.cwd),
         }
         return texts, overhead
+
+    def collect(self) -> Instructions:
+        """The instruction files as they are now. Blocks."""
+        return collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
 
     def render(self) -> str:
         """The system prompt that a new segment would get."""
@@ -312,11 +317,19 @@ class Running:
         await close_open_calls(session, self.tools)
         if session.state.run is None:
             await self._between_runs()
-            self.instructions = await anyio.to_thread.run_sync(collect, self.cwd, self.manifest.worker.instructions)
-            session.put(e.RunStarted(run=uuid7(), instructions=self.instructions.hashes))
+            self.instructions = found = await anyio.to_thread.run_sync(self.collect)
+            await anyio.to_thread.run_sync(renewal.keep, session, found)
+            before, known = dict(session.state.instructions), session.state.last_run is not None
+            started = e.RunStarted(run=uuid7(), instructions=found.hashes, instructions_cut=found.cut)
+            session.put(started)
+            if known:
+                renewal.instructions_compared(session, started, before)
             for note in self.instructions.notes if self.instructions.notes != self._noted else ():
                 session.put(note.warning())
             self._noted = self.instructions.notes
+            for text in self.doubts:
+                session.put(Warned(code="folder_not_trusted", message=text))
+            self.doubts = ()
             for interceptor in self.chain:
                 interceptor.begin_run()
             renewal.instructions_changed(session, self.instructions)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from interceptors.permissions import Rule, path_filter
 from pod.log import entries as e
+from pod.log.folder import default_home
 from pod.log.lines import Line
 from pod.manifest import Manifest
 from pod.reading import SessionReader
@@ -85,7 +86,7 @@ class Services:
             cwd,
             read=manifest.scope.read,
             write=manifest.scope.write,
-            protected=[folder.home / "pods", folder.home / "crash"],
+            protected=[*(folder.home / name for name in ("pods", "crash", "trust")), default_home() / "trust"],
         )
         pins = manifest.prune.pin_budget_tokens
         rules = tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)

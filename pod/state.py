@@ -65,6 +65,7 @@ class PodState:
     run_started: float = 0.0
     driven: Driven = field(default_factory=Driven)
     instructions: dict[str, str] = field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = field(default_factory=dict[str, int])
     totals: Totals = field(default_factory=Totals)
     breaker: BreakerState = field(default_factory=BreakerState)
     pins: dict[str, None] = field(default_factory=dict[str, None])
@@ -151,6 +152,8 @@ class PodState:
             run_requests=carry.run_requests,
             warned=carry.warned,
             notes=carry.notes,
+            instructions=dict(carry.instructions),
+            instructions_cut=dict(carry.instructions_cut),
         )
         state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
@@ -158,6 +161,7 @@ class PodState:
             state.last_run = state.run
             state.driven, state.generation = _driven(start.open_run), start.open_run.generation
             state.instructions = dict(start.open_run.instructions)
+            state.instructions_cut = dict(start.open_run.instructions_cut)
             state.small_window = start.open_run.small_window
             history.begin_run(start.open_run.counters)
         return state
@@ -196,6 +200,8 @@ class PodState:
             runs=self.runs,
             run_requests=self.run_requests,
             notes=self.notes,
+            instructions=dict(self.instructions),
+            instructions_cut=dict(self.instructions_cut),
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -211,6 +217,7 @@ class PodState:
             counters=self.history.counters,
             guards=guards or {},
             instructions=dict(self.instructions),
+            instructions_cut=dict(self.instructions_cut),
             small_window=self.small_window,
         )
 
@@ -268,6 +275,7 @@ class PodState:
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
                 self.last_status = ""
                 self.instructions = dict(record.instructions)
+                self.instructions_cut = dict(record.instructions_cut)
                 self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
                 self.rejected = ()
                 self.small_window = False

@@ -113,7 +113,9 @@ class _Wanted:
             follow(self.in_force, record)
         match record:
             case e.SegmentStarted():
-                self.blobs |= dict.fromkeys((*record.blobs.values(), record.carry.manifest))
+                carry, run = record.carry, record.open_run
+                self.blobs |= dict.fromkeys((*record.blobs.values(), carry.manifest, *carry.instructions.values()))
+                self.blobs |= dict.fromkeys(() if run is None else run.instructions.values())
             case e.TextsRestored():
                 self.blobs |= dict.fromkeys(record.blobs.values())
             case e.ManifestChanged():

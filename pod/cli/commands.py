@@ -333,6 +333,19 @@ def _manifest(parser: ArgumentParser) -> None:
     actions["show"].add_argument("--toml", action="store_true", help="as TOML")
 
 
+def _trust(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="the working folder (default: this one)")
+    group = parser.add_argument_group("something else instead").add_mutually_exclusive_group()
+    group.add_argument("--list", action="store_true", help="the folders that were decided about, and how each stands")
+    group.add_argument("--diff", action="store_true", help="what changed since the folder was trusted")
+    group.add_argument("--remove", action="store_true", help="take the decision back")
+    group.add_argument(
+        "--ignore", action="store_true", help="leave the folder's configuration out, what it tightens as well"
+    )
+    parser.add_argument("--yes", action="store_true", help="trust what is shown without being asked")
+    _json(parser)
+
+
 def _doctor(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", nargs="?", help="one pod (default: all)")
     parser.add_argument("--repair", action="store_true", help="put damage aside, make a lost pod.json anew")
@@ -400,6 +413,10 @@ _ALL = (
     Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
             "known models with window, longest output and price, each with its source and date"),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
+    Command("trust", "let a folder's own configuration do more than tighten", "trusting:trust",
+            "pod trust ~/src/site", _trust,
+            "show what the .pod/config.toml of a working folder asks for, and trust it as it stands now. Without that it may "
+            "only tighten; once its content changes it is asked about again. Trust reaches no other folder, below or above"),
     Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor,
             "look for damage, and repair it. The exit code is 1 where something is damaged or lost and stays so; an older "
             "log that is gone can't be mended, and a pod goes on without it"),
@@ -416,6 +433,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "run": ("run", "resume", "send", "stop", "interrupt", "approve", "deny"),
     "look": ("ls", "show", "context", "inspect", "log"),
     "change": ("compact", "fork", "rewind", "clear", "export", "import", "rm", "gc", "doctor"),
-    "set up": ("manifest", "models", "tools", "completion"),
+    "set up": ("manifest", "trust", "models", "tools", "completion"),
 }
 """The commands as the help lists them."""

@@ -13,6 +13,7 @@ from typing import Any
 from pod.cli.failing import note
 from pod.cli.output import is_terminal, show, show_json
 from pod.cli.run import folder_of
+from pod.cli.text import clean
 from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
@@ -122,8 +123,7 @@ def _check(args: argparse.Namespace) -> int:
         return [*check_parts(loaded), *doubts(loaded)]
 
     loaded = load_manifest(args.manifest, args.set, cwd=cwd, more=more)
-    for warning in loaded.warnings:
-        note(f"pod: warning: {warning}")
+    _tell(loaded)
     for each in loaded.lowered:
         note(f"pod: {key_label(each.key)}: {each}")
     check_prices(loaded.manifest)
@@ -150,15 +150,35 @@ def _check(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from pod.manifest.render import show as as_table
-    from pod.manifest.render import to_toml
+    from pod.manifest.render import tightened_values, to_toml_with_sources
 
     loaded = load_manifest(args.manifest, args.set, cwd=folder_of(args.cwd))
     if args.json:
         sources = {key: str(origin) for key, origin in loaded.sources.items()}
-        show_json({"manifest": loaded.manifest.model_dump(mode="json"), "sources": sources, "digest": loaded.digest})
+        tightened = {
+            key: {"from": was.value, "source": str(was.origin)} for key, was in tightened_values(loaded).items()
+        }
+        project = loaded.project
+        show_json({
+            "manifest": loaded.manifest.model_dump(mode="json"), "sources": sources, "digest": loaded.digest,
+            "files": [str(file) for file in loaded.files], "tightened": tightened,
+            "project": None if project is None else {
+                "file": str(project.file), "state": project.standing,
+                "left_out": [
+                    {"key": each.problem.key, "line": each.problem.line, "why": each.problem.message}
+                    for each in project.left_out
+                ],
+            },
+        })  # fmt: skip
     else:
-        show(to_toml(loaded.manifest) if args.toml else as_table(loaded))
+        show(to_toml_with_sources(loaded) if args.toml else as_table(loaded))
+    _tell(loaded)
     return 0
+
+
+def _tell(loaded: Loaded) -> None:
+    for warning in loaded.warnings:
+        note(f"pod: warning: {clean(str(warning))}")
 
 
 def _schema(args: argparse.Namespace) -> int:

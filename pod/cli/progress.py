@@ -127,6 +127,15 @@ def ends(rung: str, before: int, after: int) -> str:
     return f"{verb}: {before:,} -> {after:,} tokens"
 
 
+def _change(change: Any) -> str:
+    """What became of an instruction file, with the beginnings of its hashes."""
+    if change.before is None:
+        return f"{change.path} (new, {change.now[:8]})"
+    if change.now is None:
+        return f"{change.path} (gone, {change.before[:8]})"
+    return f"{change.path} ({change.before[:8]} -> {change.now[:8]})"
+
+
 class Lines:
     """Events as lines. Remembers what a line needs from earlier events."""
 
@@ -187,6 +196,8 @@ class Lines:
                 return self._cut(f"{event.to_model} {verb}: {event.reason}")
             case "warning":
                 return self._cut(f"warning: {event.message}", room=400)
+            case "instructions.changed":
+                return self._cut(f"instructions changed since the run before: {', '.join(map(_change, event.changes))}")
             case "permission.denied":
                 by = event.reason.removeprefix("denied ")
                 return self._denial(event.call_id, told(event.tool, event.summary) if event.summary else event.tool, by)

@@ -16,6 +16,7 @@ from pod.cli.driving import Drive, drive
 from pod.cli.failing import note
 from pod.cli.given import task_of
 from pod.cli.output import Output, not_over, output_of
+from pod.cli.text import clean
 from pod.errors import UsageProblem
 from pod.instructions import collect
 from pod.log.folder import PodFolder, check_name, default_home
@@ -73,7 +74,8 @@ def prove(plan: Plan, args: argparse.Namespace) -> None:
     """Looks whether a plan can work: its output, its numbers, its prices, its keys. Raises `PodError`; nothing is written."""
     manifest = plan.manifest.manifest if isinstance(plan.manifest, Loaded) else plan.manifest
     files = plan.manifest.files if isinstance(plan.manifest, Loaded) else ()
-    read = (path for path, _ in collect(plan.cwd, manifest.worker.instructions).files) if args.output else ()
+    found = collect(plan.cwd, manifest.worker.instructions, manifest.scope.read).files if args.output else ()
+    read = (path for path, _ in found)
     not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema, *read))
     _prove(manifest, plan)
     _check_keys(manifest)
@@ -189,7 +191,7 @@ def _loaded(args: argparse.Namespace, cwd: Path) -> Loaded:
 
     loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd, more=check_parts)
     for warning in loaded.warnings:
-        note(f"pod: warning: {warning}")
+        note(f"pod: warning: {clean(str(warning))}")
     return loaded
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from pod.cli.failing import note
 from pod.cli.items import show_artifact, show_item
@@ -43,7 +43,7 @@ def show(args: argparse.Namespace) -> int:
         return _summary(args.name, state, as_json=args.json)
     lost = [str(loss) for loss in losses(folder, origins=True)]
     if args.json:
-        show_json(_facts(look, state) | {"lost": lost})
+        show_json(_facts(folder, look, state) | {"lost": lost})
     else:
         print_text(_text(folder, look, state, lost))
     return 1 if lost else 0
@@ -98,7 +98,41 @@ def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[s
     return [row for row in rows if row[1]]
 
 
-def _facts(look: Glance, state: PodState) -> dict[str, Any]:
+class InstructionFile(NamedTuple):
+    """An instruction file as the newest run has it. `bytes` are those that are taken (None where the text is lost), `of` all
+    that the file had.
+    """
+
+    path: str
+    sha256: str
+    bytes: int | None
+    cut: bool
+    of: int | None
+
+
+def instruction_files(folder: PodFolder, state: PodState) -> list[InstructionFile]:
+    """The instruction files of the newest run, root first."""
+    found: list[InstructionFile] = []
+    for path, label in state.instructions.items():
+        size, whole = _size(folder, label), state.instructions_cut.get(path)
+        found.append(InstructionFile(path, label, size, whole is not None, size if whole is None else whole))
+    return found
+
+
+def _size(folder: PodFolder, label: str) -> int | None:
+    try:
+        return (folder.path / "blobs" / label).stat().st_size
+    except OSError:
+        return None
+
+
+def _instruction_row(each: InstructionFile) -> str:
+    size = "lost" if each.bytes is None else f"{each.bytes:,} bytes"
+    cut = f", cut: the file had {each.of:,}" if each.cut else ""
+    return f"{each.path} ({size}{cut}; {each.sha256[:12]})"
+
+
+def _facts(folder: PodFolder, look: Glance, state: PodState) -> dict[str, Any]:
     totals = state.totals
     return {
         "name": look.name,
@@ -110,6 +144,7 @@ def _facts(look: Glance, state: PodState) -> dict[str, Any]:
         "active": look.at,
         "cwd": look.cwd,
         "manifest": state.manifest,
+        "instructions": [each._asdict() for each in instruction_files(folder, state)],
         "run": state.run,
         "totals": {**totals.model_dump(), "by": whole_counts(totals.by)},
         "cost_usd": None if totals.unpriced else totals.cost_usd,
@@ -148,6 +183,8 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         ("cost", money(None if totals.unpriced else totals.cost_usd)),
         ("context", f"{count(totals.prunes, 'prune')}, {count(totals.compactions, 'compaction')}"),
     ]  # fmt: skip
+    for number, each in enumerate(instruction_files(folder, state)):
+        rows.append(("instructions" if number == 0 else "", _instruction_row(each)))
     memory = memory_of(state.history.view)
     if memory is not None:
         facts = provenance(memory, state.history.tokens[0])

@@ -62,11 +62,36 @@ class SegmentStarted(Record):
 
 
 class RunStarted(Record):
-    """A run begins: from one user input until the pod needs the next one."""
+    """A run begins: from one user input until the pod needs the next one.
+
+    `instructions` maps each instruction file to the blob of what is taken of it for the whole run, root first;
+    `instructions_cut` those that were cut to the bytes that they have.
+    """
 
     kind = "run_started"
     run: str
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class InstructionChange(BaseModel):
+    """An instruction file whose text is another one than in the run before: its SHA-256 then (None: it was not taken) and
+    now (None: it is not taken any more).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    before: str | None = None
+    now: str | None = None
+
+
+class InstructionsChanged(Record):
+    """The instruction files of the run that just began are not those of the run before."""
+
+    kind = "instructions_changed"
+    run: str
+    changes: tuple[InstructionChange, ...]
 
 
 class RunContinued(Record):
@@ -332,7 +357,8 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
+    Lease, SegmentStarted, RunStarted, InstructionsChanged,
+    RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
     Repaired, Commanded, Verified, Measured, Extension,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pod.manifest.aliases import ALIASES, REMOVED
 from pod.manifest.errors import key_label
-from pod.manifest.layers import TIGHTENING
+from pod.manifest.project import TIGHTENING
 from pod.manifest.render import toml_value
 from pod.manifest.schema import Key, children
 from pod.manifest.sections import BUILT_IN_TOOLS
@@ -84,7 +84,7 @@ Values come from these places, each over the one before:
 
 1. the defaults above;
 2. the user's `$XDG_CONFIG_HOME/pod/config.toml` (`~/.config/pod/config.toml`);
-3. the project's `.pod/config.toml` in the working folder, which may only tighten;
+3. the project's `.pod/config.toml` in the working folder, which may only tighten unless you trust the folder;
 4. the manifest, over what it `extends`;
 5. environment variables `POD__SECTION__KEY`, for example `POD__COMPACTION__THRESHOLD=70000`;
 6. `--set section.key=value`.
@@ -94,8 +94,29 @@ TOML or where the key takes text. Tables are merged key by key; an array replace
 `permissions.rules`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
 over allow.
 
-The project's configuration comes with the folder, perhaps from strangers. Unless the folder is trusted it may add
-rules that deny, and set these keys, in the direction given, compared with the layers below it:
+`pod manifest show FILE` prints each value with its source (`--toml` in comments, `--json` under `sources`), rules one by
+one, and for what the project tightened the value before it. A manifest stands above the project's configuration: what
+you name yourself may take back what a project tightened.
+
+A file of a layer is UTF-8 with at most 1 MiB; a byte order mark and CRLF are fine. What stands in its place and is no
+file, or can't be read, is an error and never passed over.
+
+### A folder's own configuration, and trust
+
+The project's configuration comes with the folder, perhaps from strangers. Unless you trust the folder it may add
+rules that deny, and set the keys below in the direction given, compared with the layers below it. Everything else that
+it asks for is left out, and each run says so; the run itself goes on, with what you set. What is written wrongly in it
+(no TOML, an unknown key, a wrong type) is an error as anywhere, for a rule that denies must not be lost to a slip;
+`pod trust --ignore` leaves the file of a folder out where you can't mend it.
+
+`pod trust DIR` shows what the file asks for and what would hold else, asks (`--yes` where nobody can be asked), and
+keeps your decision in `trust` beside the pods (`$POD_HOME`), where no tool of an agent may write. It holds for this
+folder's real path and this content of `.pod/config.toml`: another content is not trusted (`pod trust --diff` shows
+what changed), nor is a folder above or below. What the file names (commands, modules, prompts) is not part of that:
+trust a folder whose code you would run. `--list` shows all decisions, `--remove` takes one back. A session keeps the
+manifest that it began with; a decision counts when a manifest is loaded. From Python: `Pod.open(..., trusted=True)`.
+
+Keys that tighten:
 """
 
 _PATHS = """\
@@ -116,6 +137,23 @@ like one, is an error.
 """
 
 
+_INSTRUCTIONS = """\
+## Instruction files
+
+From the root of the project (the nearest folder at or above the working folder with `.git`, else with `.pod`, else the
+working folder) down to the working folder, the first file of `[worker] instructions` in each folder is taken: at most
+32 KiB of one and 128 KiB of all, with a mark where one is cut. A link is followed inside of the project and of
+`[scope] read`. Folders, pipes, devices and binary files are not taken; characters that nobody sees (tags, marks that turn
+the direction, control characters) are left out; each with a warning on record.
+
+They come with the folder, so they stand below the system prompt and below your own words, and grant nothing.
+
+A run begins with the files as they are then, and keeps these texts to its end: through compactions, the compact worker
+and a restart in its middle. A change counts from the next run on, and is on record (`instructions.changed`, with the
+hashes before and now). `pod show` lists the files of the newest run.
+"""
+
+
 def manifest_markdown() -> str:
     """The text of `docs/manifest.md`."""
     parts = [_HEAD, "## Top level\n\n" + _table([key for key in children(()) if key.section is None])]
@@ -125,6 +163,7 @@ def manifest_markdown() -> str:
     parts.append(_TOOLS)
     parts.append(_LAYERS + "\n" + _tightening())
     parts.append(_PATHS)
+    parts.append(_INSTRUCTIONS)
     parts.append(_names())
     return "\n".join(parts)
 

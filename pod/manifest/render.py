@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,9 @@ from pod.manifest.errors import KeyPath
 from pod.manifest.expand import FILES, ROOTS, URLS, escape
 from pod.manifest.fitting import Lowered
 from pod.manifest.load import Loaded, dotted, values_of
+from pod.manifest.locate import locate
 from pod.manifest.model import Manifest
+from pod.manifest.project import Tightened
 from pod.manifest.values import is_array, is_table
 
 _LONGEST_VALUE = 60
@@ -33,7 +36,18 @@ def show(loaded: Loaded) -> str:
 def _source(loaded: Loaded, lowered: Mapping[str, Lowered], key: str) -> str:
     if (each := lowered.get(key)) is not None:
         return f"default {each.was}, lowered to fit {each.reason[-1]}"
-    return str(loaded.sources[key])
+    source = loaded.sources[key]
+    if (was := tightened_values(loaded).get(key)) is not None:
+        return f"{source}, tightened from {'unset' if was.value is None else f'{_brief(was.value)} ({was.origin})'}"
+    return str(source)
+
+
+def tightened_values(loaded: Loaded) -> dict[str, Tightened]:
+    """The values that stand as the working folder's own configuration tightened them, with what they were, by key."""
+    if loaded.project is None:
+        return {}
+    known = {dotted(path): was for path, was in loaded.project.tightened.items()}
+    return {key: was for key, was in known.items() if loaded.sources[key].layer == "project"}
 
 
 def to_toml(manifest: Manifest) -> str:
@@ -51,6 +65,30 @@ def to_toml(manifest: Manifest) -> str:
             del data[name]
     # The writer's multi-line form does not keep carriage returns.
     return tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))
+
+
+def to_toml_with_sources(loaded: Loaded) -> str:
+    """`to_toml` with the source of each value in a comment: behind it, above it where it takes several lines."""
+    text = to_toml(loaded.manifest)
+    lowered = {dotted(each.key): each for each in loaded.lowered}
+    lines = text.split("\n")
+    places = {place.line: path for path, place in locate(text).items() if dotted(path) in loaded.sources}
+    for number, path in places.items():
+        line, source = lines[number - 1], _comment_text(_source(loaded, lowered, dotted(path)))
+        if line.startswith("["):
+            lines[number - 1] = f"{line}  # {source}" if isinstance(path[-1], int) else line
+            continue
+        try:
+            tomllib.loads(line)
+            lines[number - 1] = f"{line}  # {source}"
+        except tomllib.TOMLDecodeError:
+            lines[number - 1] = f"{line[: len(line) - len(line.lstrip())]}# {source}\n{line}"
+    return "\n".join(lines)
+
+
+def _comment_text(text: str) -> str:
+    """A text as it may stand in a comment."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def json_schema() -> dict[str, Any]:

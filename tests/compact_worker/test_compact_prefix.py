@@ -10,7 +10,6 @@ from compact_worker import PREFIX_TURNS, CompactSettings, Mark, Reference, decla
 from worker.builtin.tool_state import ToolState
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.items import ContextItem, OrderItem, ReasoningItem
-from worker.models.base import Usage
 from worker.models.openai_chat import ChatEncoder
 from worker.models.wire import Wire
 from worker.occupancy import Baseline
@@ -117,7 +116,7 @@ async def test_guards_count_growth_over_the_prefix(kit: Any) -> None:
 
 async def test_growth_above_the_limit_is_a_hard_stop(kit: Any) -> None:
     settings = CompactSettings(worker_context_max_tokens=9_000)
-    step = reply(call("peek"), usage=Usage(input_tokens=30_000))
+    step = reply(say("word " * 9_500), call("peek"))
     with ScriptedModel([step]) as model:
         run = await kit.run(model, settings=settings, source="prefix")
     assert run.failed.reason == "worker_context_max_tokens"

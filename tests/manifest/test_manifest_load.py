@@ -312,7 +312,7 @@ def test_another_encoding_is_named_b139(write: Write, encoding: str, named: str)
 
 def test_a_byte_that_is_not_utf8_is_named_with_its_line(write: Write) -> None:
     problem = only(write(b"[pod]\ndescription = 'caf\xe9'\n"))
-    assert (problem.line, problem.message) == (2, "byte 0xe9 is not UTF-8")
+    assert (problem.line, problem.column, problem.message) == (2, 19, "byte 0xe9 (number 25) is not UTF-8")
 
 
 @pytest.mark.parametrize(

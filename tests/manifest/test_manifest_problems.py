@@ -113,7 +113,7 @@ def test_what_parts_show_comes_with_the_rest_and_what_a_project_may_not_set_is_n
 
     with pytest.raises(ManifestError) as caught:
         load_manifest(path, env={}, cwd=tmp_path, more=more)
-    assert [problem.line for problem in caught.value.problems] == [2, 2, 3]
+    assert [problem.line for problem in caught.value.problems] == [2, 3]
 
 
 # -- words ----------------------------------------------------------------------------------------------------
