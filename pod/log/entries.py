@@ -274,6 +274,11 @@ class Repaired(Record):
     segment: str | None = None
     kept_as: str | None = None
 
+    @property
+    def lost(self) -> int:
+        """How many entries a repair lost in this place; a torn tail that was cut off had never counted."""
+        return self.numbers if self.segment is None and (self.kept_as or not self.length) else 0
+
 
 class Commanded(Record):
     """A command from the inbox was taken; its id is known from now on."""
