@@ -257,6 +257,7 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
             update={
                 "inbox": current.carry().inbox,
                 "windows": dict(current.history.windows),
+                "refusals": dict(current.history.refusals),
                 "calibration": current.history.calibration,
                 "breaker": current.breaker,
                 "last_reply_at": current.last_reply_at,

@@ -43,7 +43,7 @@ from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
 from worker.items import OrderItem, UserItem
 from worker.loop import Worker
-from worker.models.base import Delta, Model
+from worker.models.base import Delta, Model, RemembersRefusals
 from worker.records import ContextAdded, Input, Record, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
@@ -128,6 +128,10 @@ class Running:
             thresholds=self._thresholds,
             standing=lambda: standing_before(session.state),
         )
+        for model in self.models:
+            known = state.history.refusals.get(model.name)
+            if known is not None and isinstance(model, RemembersRefusals):
+                model.recall(known)
         caller = Caller(
             ledger=session.ledger,
             tools=self.tools,

@@ -11,10 +11,10 @@ from pod.log import entries as e
 from pod.log.lines import parse
 from pod.log.segment import Damage, open_log, scan
 from worker import records as w
-from worker.history import LOST, LOST_BEFORE, stand_in
 from worker.items import Item
 from worker.memory import read_by_others
 from worker.records import Record
+from worker.stand_ins import LOST, LOST_BEFORE, stand_in
 
 ITEM_KINDS = frozenset({"segment_started", "input", "reply", "tool_result", "context_added"})
 """Kinds of entries that hold items as they were made."""
