@@ -95,7 +95,8 @@ class Carry(BaseModel):
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
     `taken_back` names user inputs that were given back or rejected: history does not show them.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
-    whose unknown window a warning was told, `refusals` what each model's server is known not to take. `checkpoint` is the one whose text is the segment's summary, where that is one.
+    whose unknown window a warning was told,
+    `refusals` what each model's server is known not to take. `checkpoint` is the one whose text is the segment's summary, where that is one.
     `notes` are the agent's notes as the last clear left them. `warned` is the item that warned this very window of its end: a
     fork and a rewind go on in a window, a compaction begins another one.
     """

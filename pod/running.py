@@ -43,7 +43,7 @@ from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
 from worker.items import OrderItem, UserItem
 from worker.loop import Worker
-from worker.models.base import Delta, Model, RemembersRefusals
+from worker.models.base import Delta, Model
 from worker.records import ContextAdded, Input, Record, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
@@ -128,10 +128,6 @@ class Running:
             thresholds=self._thresholds,
             standing=lambda: standing_before(session.state),
         )
-        for model in self.models:
-            known = state.history.refusals.get(model.name)
-            if known is not None and isinstance(model, RemembersRefusals):
-                model.recall(known)
         caller = Caller(
             ledger=session.ledger,
             tools=self.tools,
@@ -329,6 +325,7 @@ class Running:
         renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)
+        renewal.refusals_recalled(session, self.models)
         renewal.window_unknown(session, self.worker.sender)
         if self.output is not None:
             self.output.ask(session)
@@ -380,6 +377,7 @@ class Running:
     async def compact_by_hand(self, focus: str | None = None) -> bool:
         """Compacts now, where no run is under way. Raises `UsageProblem` where one is."""
         with self._alone():
+            renewal.refusals_recalled(self.session, self.models)
             return await self.compact("hand", focus)
         return False  # the pod was closed under it
 

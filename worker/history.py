@@ -90,7 +90,9 @@ class History:
     the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow
     (below 0: the item at the place `~change` was taken out).
     `unanswered` is the place, counted from 1, of the first admitted input without a reply (0 for none), `newest_batch`
-    where the newest reply begins. `refusals` are what each model's server is known not to take. `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
+    where the newest reply begins.
+    `refusals` are what each model's server is known not to take.
+    `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
     those of which it was warned that a report can't be true.
     """
 
