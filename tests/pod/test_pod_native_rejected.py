@@ -202,6 +202,8 @@ async def test_b076_what_a_server_rejected_is_not_asked_of_it_again_after_a_rest
         made.rejects = lambda _: False
         model = model_at(server)
         async with rig.open(model, asked, tools=[Counted(1_500).tool]) as pod:
+            made.agent = ProviderAgent(wire, fetching(49), summarize=summary)
+            (await pod.run("fetch four more")).raise_for_status()
             assert await pod.compact(), [w.message for w in rig.of(Warned)][-2:]  # by hand it is tried all the same
             assert (await pod.run("go on")).status == "finished"
             assert pod.state.history.refusals[model.name].in_a_row == 0, "it took this one back"
