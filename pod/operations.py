@@ -20,13 +20,13 @@ from pod.log import entries as e
 from pod.log import inbox
 from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
+from pod.log.items import named_artifacts
 from pod.log.lines import now
 from pod.log.making import making
 from pod.log.segment import entries
 from pod.names import SET_ASIDE
 from pod.origins import link_artifacts, take_along
 from pod.points import Point, settled_point
-from pod.reading import named_artifacts
 from pod.removing import Collected, Held, collect, remove
 from pod.services import processes_of
 from pod.session import Session, load, write_segment
@@ -257,6 +257,7 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
             update={
                 "inbox": current.carry().inbox,
                 "windows": dict(current.history.windows),
+                "refusals": dict(current.history.refusals),
                 "calibration": current.history.calibration,
                 "breaker": current.breaker,
                 "last_reply_at": current.last_reply_at,

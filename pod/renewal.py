@@ -10,7 +10,7 @@ from pod.log.entries import InstructionChange, InstructionsChanged, RunStarted
 from pod.prompt import holds
 from pod.session import Session
 from worker.items import ContextItem
-from worker.models.base import Model
+from worker.models.base import Model, RemembersRefusals
 from worker.models.registry import guessed_window
 from worker.records import ContextAdded, ToolsChanged, Warned, WindowLearned
 from worker.sending import Sender
@@ -97,6 +97,14 @@ def windows_declared(session: Session, models: Sequence[Model]) -> None:
             session.put(
                 WindowLearned(model=model.name, window=window, source="declared", declared=window, message=message)
             )
+
+
+def refusals_recalled(session: Session, models: Sequence[Model]) -> None:
+    """What servers are known not to take is not asked of them again by this process either."""
+    for model in models:
+        known = session.state.history.refusals.get(model.name)
+        if known is not None and isinstance(model, RemembersRefusals):
+            model.recall(known)
 
 
 def window_unknown(session: Session, sender: Sender) -> None:

@@ -336,6 +336,7 @@ class Running:
         renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)
+        renewal.refusals_recalled(session, self.models)
         renewal.window_unknown(session, self.worker.sender)
         if self.output is not None:
             self.output.ask(session)
@@ -387,6 +388,7 @@ class Running:
     async def compact_by_hand(self, focus: str | None = None) -> bool:
         """Compacts now, where no run is under way. Raises `UsageProblem` where one is."""
         with self._alone():
+            renewal.refusals_recalled(self.session, self.models)
             return await self.compact("hand", focus)
         return False  # the pod was closed under it
 

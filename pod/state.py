@@ -122,6 +122,7 @@ class PodState:
         carry = start.carry
         history = History(family=family)
         history.windows.update(carry.windows)
+        history.refusals.update(carry.refusals)
         history.calibration = carry.calibration
         history.extend(start.items)
         history.unanswered = first_unanswered(start.items)
@@ -178,6 +179,7 @@ class PodState:
         return Carry(
             totals=self.totals,
             windows=dict(self.history.windows),
+            refusals=dict(self.history.refusals),
             calibration=self.history.calibration,
             breaker=self.breaker,
             pins=tuple(self.pins),
@@ -354,9 +356,11 @@ class PodState:
             case e.TextsRestored():
                 self.manifest = record.blobs.get("manifest", self.manifest)
             case e.ManifestChanged():
-                # Another manifest may have mended what failed: the breaker lets one attempt through.
+                # Another manifest may have mended what failed: the breaker lets one attempt through, and what a server
+                # refused is asked of it again.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
                 self.held_tokens, self.failed_at_tokens, self.fruitless = 0, 0, frozenset()
+                self.history.refusals.clear()
             case e.Commanded():
                 self._known(record.id)
                 if record.command == "compact":

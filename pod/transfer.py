@@ -28,9 +28,11 @@ from pod.importing import Imported, import_pod
 from pod.log import entries as e
 from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
+from pod.log.items import named_artifacts
 from pod.log.segment import entries, hash_range
 from pod.log.texts import NEEDED, USES, follow, lost_texts, way_out
-from pod.reading import Chain, End, Segment, SessionReader, named_artifacts
+from pod.losses import cut
+from pod.reading import Chain, End, Segment, SessionReader
 from pod.session import start_of
 from pod.target import Target
 from worker.records import Record, ToolsChanged
@@ -186,6 +188,7 @@ def _gather(folder: PodFolder, pointer: Pointer, chain: Chain) -> _Gathered:
             add(f"artifacts/{name}", path, path.stat().st_size)
     if end in {"missing", "unreadable"}:
         left.append("older segments that can't be read")
+    left += [f"what is lost of {loss.path.name} ({loss.text})" for segment in segments if (loss := cut(segment))]
     left += _left(folder, damaged)
     contents = Contents(pod=folder.name, session=pointer.session, segment=pointer.segment, end=end, parts=tuple(parts))
     return _Gathered(contents, sources, left)

@@ -20,7 +20,6 @@ from worker.codes import ESTIMATE_BARRED, MEMORY_REBUILT, USAGE_DOUBTED
 from worker.estimate import Provenance, estimate_images, estimate_item
 from worker.items import (
     AssistantItem,
-    ContextItem,
     Item,
     OpaqueItem,
     ReasoningItem,
@@ -29,9 +28,10 @@ from worker.items import (
     ToolResultItem,
     UserItem,
 )
-from worker.models.base import Family, Usage
+from worker.models.base import Family, Refusals, Usage
 from worker.models.reported import ABSURD
 from worker.occupancy import OPAQUE_SHARE, Baseline, Occupancy
+from worker.stand_ins import lost_before, lost_result
 
 ON_REPORTS: frozenset[str] = frozenset({"usage", "usage-adjusted"})
 """Provenances of numbers that stand on an earlier report; a report after any other is the first of a stretch."""
@@ -93,7 +93,8 @@ class History:
     the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow
     (below 0: the item at the place `~change` was taken out).
     `unanswered` is the place, counted from 1, of the first admitted input without a reply (0 for none), `newest_batch`
-    where the newest reply begins. `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
+    where the newest reply begins. `refusals` are what each model's server is known not to take.
+    `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
     what it was warned of in reports that are not believed, by model and kind. `trails` are the reports in a row, for each model,
     that were not believed. `unsure` is what of the estimate a report may leave out, or see far smaller.
     """
@@ -118,6 +119,7 @@ class History:
     unanswered: int = 0
     rebuilt: set[str] = field(default_factory=set[str])
     doubted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    refusals: dict[str, Refusals] = field(default_factory=dict[str, Refusals])
     trails: dict[str, Trail] = field(default_factory=dict[str, Trail])
     unsure: int = 0
 
@@ -175,7 +177,7 @@ class History:
         They get one that says so: each call has exactly one result, directly behind its reply.
         """
         if self.open:
-            self._settle([call.result or _lost_result(call.item) for call in self.open.values()])
+            self._settle([call.result or lost_result(call.item) for call in self.open.values()])
 
     def _settle(self, results: Iterable[ToolResultItem]) -> None:
         """The results of the open calls enter the view, and behind them what had to wait for them."""
@@ -247,7 +249,7 @@ class History:
     def _reply(self, record: r.ReplyRecord) -> None:
         self._close_lost()
         if not self.view:
-            self.extend(_before(item) for item in kept_items(record)[:1])
+            self.extend(lost_before(item) for item in kept_items(record)[:1])
         covers, before = len(self.view), self.total
         usage = record.usage
         self._judge(record)
@@ -389,6 +391,9 @@ class History:
                 self._base(record.model, record.counted, "provider count")
         self.count(overflows=1, overflows_since_reply=1)
 
+    def _provider_refused(self, record: r.ProviderRefused) -> None:
+        self.refusals[record.model] = record.refusals
+
     def _size(self, record: r.SizeRefused) -> None:
         self.count(overflows=1, overflows_since_reply=1)
 
@@ -479,30 +484,6 @@ def echo(told: int, said: int, factor: float) -> int:
     return told if int(said * LOWEST) - SLACK <= told <= int(said * HIGHEST) + SLACK else int(said * factor)
 
 
-LOST = "lost-"
-"""What the id of a result begins with that stands for one lost from a damaged log; the id of its call follows."""
-
-LOST_BEFORE = "before-"
-"""The same for what was said before a history's first reply."""
-
-
-def stand_in(label: str, item: Item) -> Item:
-    """What stands for an item lost from the log, by its id, the same on every load; `item` is the one that needs it."""
-    return _lost_result(item) if isinstance(item, ToolCallItem) and label.startswith(LOST) else _before(item)
-
-
-def _before(item: Item) -> ContextItem:
-    text = "What was said here was lost from the damaged log."
-    return ContextItem(id=f"{LOST_BEFORE}{item.id}", kind="notice", text=text, source="the runtime")
-
-
-def _lost_result(call: ToolCallItem) -> ToolResultItem:
-    return ToolResultItem(
-        id=f"{LOST}{call.id}", call_id=call.call_id, name=call.name, status="interrupted", prunable=False,
-        summary=f"{call.name}: the result was lost from the damaged log; what the call did is unknown",
-    )  # fmt: skip
-
-
 def says_something(items: Iterable[ReplyItem]) -> bool:
     """Whether a reply has text or calls."""
     return any(isinstance(i, ToolCallItem) or (isinstance(i, AssistantItem) and bool(i.text.strip())) for i in items)
@@ -537,6 +518,7 @@ _HANDLERS: dict[type, Any] = {
     r.ToolResult: History._tool_result,  # pyright: ignore[reportPrivateUsage]
     r.Retry: History._retry,  # pyright: ignore[reportPrivateUsage]
     r.WindowLearned: History._window,  # pyright: ignore[reportPrivateUsage]
+    r.ProviderRefused: History._provider_refused,  # pyright: ignore[reportPrivateUsage]
     r.SizeRefused: History._size,  # pyright: ignore[reportPrivateUsage]
     r.TokensCounted: History._counted,  # pyright: ignore[reportPrivateUsage]
     r.Warned: History._warned,  # pyright: ignore[reportPrivateUsage]

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from worker.budget import DEFAULT_BUFFER
 from worker.items import ContextItem, Item, OrderItem, ReplyItem, ToolResultItem, UserItem
-from worker.models.base import StopReason, Usage
+from worker.models.base import Refusals, StopReason, Usage
 
 
 class Record(BaseModel):
@@ -172,6 +172,14 @@ class WindowLearned(Record):
     counted: int | None = None
     parts: tuple[int, int] = (0, 0)
     whole: int = 0
+
+
+class ProviderRefused(Record):
+    """What a model's server is known not to take, all of it: rejected memories, ways to compact. The newest one counts."""
+
+    kind = "provider_refused"
+    model: str
+    refusals: Refusals
 
 
 class SizeRefused(Record):

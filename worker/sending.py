@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 import anyio
@@ -17,10 +17,20 @@ from worker.estimate import HEURISTIC_FACTOR, estimate_item
 from worker.history import History
 from worker.items import Item, OpaqueItem
 from worker.memory import maker_of, memory_of, read_by_others, reads_in_words
-from worker.models.base import Compacted, CompactsNatively, Emit, JudgesMemories, Model, Reply, Request
+from worker.models.base import (
+    Compacted,
+    CompactsNatively,
+    Emit,
+    JudgesMemories,
+    Model,
+    Refusals,
+    RemembersRefusals,
+    Reply,
+    Request,
+)
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
-from worker.records import ModelSwitched, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
+from worker.records import ModelSwitched, ProviderRefused, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
 from worker.retry import RetryPolicy
 from worker.sizing import Sizing
 
@@ -215,9 +225,9 @@ class Sender(Sizing):
         now = self.clock()
         return sorted(self.models, key=lambda model: self.resting.get(model.name, 0.0) > now)
 
-    async def compact(self, model: Model, upto: int) -> Tried[Compacted]:
-        """Has the provider of a model compact the first `upto` items of the view. No fallback is asked: the answer is
-        bound to its model.
+    async def compact(self, model: Model, upto: int, focus: str = "") -> Tried[Compacted]:
+        """Has the provider of a model compact the first `upto` items of the view, and look at `focus` above all where it
+        can be told. No fallback is asked: the answer is bound to its model.
 
         Raises the last `ModelError`, with its attempts, and `OverBudget` where the items are too many once the memory
         among them is rejected; what a refusal says of the window is not learned. Cancelled, the connection is closed
@@ -230,7 +240,7 @@ class Sender(Sizing):
         def head() -> Request:
             wire = Wire(model.encoder)
             wire.extend(self.history.view[:upto])
-            return self._made(model, self.history.view[:upto], wire.pieces())
+            return replace(self._made(model, self.history.view[:upto], wire.pieces()), focus=focus)
 
         return await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto))
 
@@ -261,6 +271,25 @@ class Sender(Sizing):
 
         A request that is made anew, in another form, is sent only where its `size` is not above the ceiling.
         """
+        try:
+            return await self._asked(model, make, ask, size)
+        finally:
+            self._refused(model)
+
+    def _refused(self, model: Model) -> None:
+        """Puts on record what the server is known not to take, where that is new."""
+        if isinstance(model, RemembersRefusals):
+            found = model.refusals
+            if found != self.history.refusals.get(model.name, Refusals(server=found.server)):
+                self.ledger.put(ProviderRefused(model=model.name, refusals=found))
+
+    async def _asked(
+        self,
+        model: Model,
+        make: Callable[[], Request],
+        ask: Callable[[Request], Awaitable[T]],
+        size: Callable[[], Occupancy],
+    ) -> Tried[T]:
         started, doubted = self.clock(), ""
         request = make()
         attempt = empty = repairs = 0

@@ -87,7 +87,8 @@ def _entries(folder: PodFolder, wanting: list[str]) -> Iterator[Entry]:
         say(f"{folder.segment_path(segment)}:{damage.number} (byte {damage.offset}): {damage.reason}; passed over")
 
     for loss in losses(folder):
-        say(f"{loss}; not in these figures")
+        of_origin = "of the past that this fork took along, which is never in these figures"
+        say(f"{loss}; {of_origin if loss.origin else 'not in these figures'}")
     return entries_of(folder, damaged, lambda seq, reason: say(f"entry {seq}: {reason}"))
 
 

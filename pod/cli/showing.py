@@ -41,7 +41,7 @@ def show(args: argparse.Namespace) -> int:
         return _glanced(folder, look, as_json=args.json)
     if args.summary:
         return _summary(args.name, state, as_json=args.json)
-    lost = [str(loss) for loss in losses(folder, origins=True)]
+    lost = _lost(folder)
     if args.json:
         show_json(_facts(folder, look, state) | {"lost": lost})
     else:
@@ -63,8 +63,12 @@ def _summary(name: str, state: PodState, *, as_json: bool) -> int:
 
 def _glanced(folder: PodFolder, look: Glance, *, as_json: bool) -> int:
     """What can be said of a pod whose log is damaged."""
+    try:
+        lost = _lost(folder)
+    except LogDamaged:
+        lost = []  # the active log itself, which is told already
     if as_json:
-        show_json({key: value for key, value in asdict(look).items() if key != "blobs"})
+        show_json({key: value for key, value in asdict(look).items() if key != "blobs"} | {"lost": lost})
         return 1
     more = " at least" if look.partial else ""
     rows = _head(folder, look, look.segments)
@@ -78,9 +82,18 @@ def _glanced(folder: PodFolder, look: Glance, *, as_json: bool) -> int:
         rows.append(("messages", f"{look.waiting} in the inbox"))
     if look.problem:
         rows.append(("problem", look.problem))
+    rows += _lost_rows(lost)
     rows.append(("damage", f"not all of the log can be read: pod doctor {look.name} says where"))
     print_text(figures(rows))
     return 1
+
+
+def _lost(folder: PodFolder) -> list[str]:
+    return [str(loss) for loss in losses(folder)]
+
+
+def _lost_rows(lost: Sequence[str]) -> list[tuple[str, str]]:
+    return [("lost", one_line(text, 400)) for text in lost]
 
 
 def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[str, str]]:
@@ -198,7 +211,7 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         rows.append(("last run", one_line(state.ended.status + why, 300)))
     if state.rejected:
         rows.append(("rejected", one_line(_rejected(look.name, state), 400)))
-    rows += [("lost", one_line(text, 400)) for text in lost]
+    rows += _lost_rows(lost)
     if look.waiting or state.queued:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
     text = [figures(rows)]

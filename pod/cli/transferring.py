@@ -13,6 +13,7 @@ from pod.cli.streams import Nowhere
 from pod.cli.text import count, one_line
 from pod.errors import UsageProblem
 from pod.log.folder import PodFolder, default_home
+from pod.losses import losses
 from pod.session import load
 from pod.state import nothing_left
 from pod.transfer import Exported, Imported, export_pod, import_pod
@@ -63,6 +64,8 @@ def import_(args: argparse.Namespace) -> int:
     was = "" if done.name == done.was else f" (it was {one_line(done.was)})"
     note(f"pod {done.name}: imported{was}: {_held(done)}")
     _tell_manifest(done.name)
+    for loss in losses(PodFolder(default_home(), done.name)):
+        note(f"pod {done.name}: warning: {loss}")
     where = "" if Path(done.cwd).is_dir() else " -C DIR"
     if where:
         note(f"pod {done.name}: its working folder {one_line(done.cwd, 300)} is not here; name another one with -C")

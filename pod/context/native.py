@@ -21,7 +21,7 @@ from worker.errors import ModelError
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, source_hash
 from worker.memory import distrust, maker_of, provenance
-from worker.models.base import Compacted, CompactsNatively, Model, NoCompaction, Usage
+from worker.models.base import FOCUSED_WAYS, Compacted, CompactsNatively, Model, NoCompaction, Usage
 from worker.models.reported import checked, recordable
 from worker.records import Warned
 from worker.sending import Tried
@@ -86,21 +86,20 @@ class NativeRung:
     asks_model: bool = True
 
     def passed_over(self, plan: Plan) -> str:
-        """Where nothing can be summarised, the model has no such way, the breaker is open (by hand it is tried all the
-        same), or the request would be too large. One that is on record already needs no request.
+        """Where nothing can be summarised, the model has no such way, its provider rejects its own memories or the
+        breaker is open (by hand it is tried all the same), or the request would be too large. One that is on record already needs no request.
         """
         model = self.parts.sender.active
         if not plan.possible:
             return plan.reason
         if not compacts(model):
             return no_way(model)
-        if reason := distrust(model):
+        if plan.trigger != "hand" and (reason := distrust(model)):
             return reason
         if self._on_record(plan, model) is not None:
             return ""
         resting = "" if plan.trigger == "hand" else self.breaker.resting()
-        in_full = model.name in self.parts.config.cleared
-        return resting or above_ceiling(self.parts.sender, model, plan.cut.at, in_full=in_full)
+        return resting or self._above_ceiling(plan, model)
 
     def _on_record(self, plan: Plan, model: Model) -> e.NativeMade | None:
         """The memory of these very items by this model that was paid for and came to nothing: a process died, or it was
@@ -109,6 +108,16 @@ class NativeRung:
         if made is None or maker_of(made.item) != model.name:
             return None
         return made if made.item.source_hash == source_hash(self._head(plan)) else None
+
+    def _asks_anew(self, plan: Plan, made: e.NativeMade, focus: str | None, model: Model) -> bool:
+        """Whether one on record was made without the focus, and the provider can be told of it."""
+        if not focus or made.focus == focus or made.way not in FOCUSED_WAYS:
+            return False
+        return not self._above_ceiling(plan, model)
+
+    def _above_ceiling(self, plan: Plan, model: Model) -> str:
+        in_full = model.name in self.parts.config.cleared
+        return above_ceiling(self.parts.sender, model, plan.cut.at, in_full=in_full)
 
     def _head(self, plan: Plan) -> list[Item]:
         return self.parts.session.state.history.view[: plan.cut.at]
@@ -121,15 +130,19 @@ class NativeRung:
         """
         model = self.parts.sender.active
         found = self._on_record(plan, model)
-        made = found or await self._asked(plan, label, model)
+        if found is not None and self._asks_anew(plan, found, focus, model):
+            found = None
+        made = found or await self._asked(plan, label, model, focus)
         item = made.item
         figures = {
             **provenance(item, estimate_item(item, self.parts.session.family)),
             "way": made.way,
             "taken_up": found is not None,
         }
-        if focus:
+        if focus and made.focus != focus:
             figures["focus"] = "not used: the provider was not told of it"
+            message = f"the provider of {model.name} takes no focus for its own compaction ({made.way}): it was not told of it"
+            self.parts.session.put(Warned(code="native.focus", message=message))
         return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)
 
     def _checkpoint_of(self, item: OpaqueItem) -> Checkpoint | None:
@@ -137,7 +150,9 @@ class NativeRung:
         attempt = self.parts.session.state.attempt
         return attempt if attempt is not None and attempt.text_hash == sha256(item.readable) else None
 
-    async def _recorded(self, plan: Plan, label: str, model: Model, tried: Tried[Compacted]) -> e.NativeMade:
+    async def _recorded(
+        self, plan: Plan, label: str, model: Model, tried: Tried[Compacted], focus: str | None
+    ) -> e.NativeMade:
         answer, head = tried.answer, self._head(plan)
         readable = answer.item.readable.strip() and answer.item.readable
         if not readable:
@@ -152,6 +167,7 @@ class NativeRung:
             attempts=tried.attempts,
             seconds=round(tried.seconds, 3),
             provider_id=answer.provider_id,
+            focus=focus if answer.focused else None,
         )
         self.parts.session.put(made)
         if faults := checked(answer.usage).faults:
@@ -172,7 +188,7 @@ class NativeRung:
             )
             return ""
 
-    async def _asked(self, plan: Plan, label: str, model: Model) -> e.NativeMade:
+    async def _asked(self, plan: Plan, label: str, model: Model, focus: str | None) -> e.NativeMade:
         deadline, made = self.parts.config.worker.deadline, None
 
         def beat(elapsed: float) -> None:
@@ -181,11 +197,11 @@ class NativeRung:
         try:
             with anyio.move_on_after(deadline):
                 async with beating(beat):
-                    tried = await self.parts.sender.compact(model, plan.cut.at)
+                    tried = await self.parts.sender.compact(model, plan.cut.at, focus or "")
                     self._check(label, model, tried)
                     # What is paid for goes on record, also where the compaction is cancelled meanwhile.
                     with anyio.CancelScope(shield=True):
-                        made = await self._recorded(plan, label, model, tried)
+                        made = await self._recorded(plan, label, model, tried, focus)
         except ModelError as error:
             message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
             billed = isinstance(error, NoCompaction)

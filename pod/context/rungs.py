@@ -22,7 +22,7 @@ from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed,
 from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
-from pod.reading import SegmentItems
+from pod.log.items import SegmentItems
 from worker.items import ContextItem, UserItem
 from worker.memory import memory_of
 from worker.records import Warned

@@ -159,7 +159,8 @@ class NativeMade(Record):
     """A provider's own memory of the items before the cut, before it is known whether a new segment begins with it.
 
     The item has the hash of the ids that it stands for. It was paid for here, whatever becomes of it: `attempts` requests,
-    with the `usage` and `cost_usd` of the last (None: the price is not known).
+    with the `usage` and `cost_usd` of the last (None: the price is not known). `focus` is what the provider was told to look
+    at above all.
     """
 
     kind = "native_made"
@@ -171,6 +172,7 @@ class NativeMade(Record):
     attempts: int = 1
     seconds: float = 0.0
     provider_id: str | None = None
+    focus: str | None = None
 
     @property
     def spent(self) -> dict[str, float]:
@@ -299,6 +301,11 @@ class Repaired(Record):
     segment: str | None = None
     kept_as: str | None = None
 
+    @property
+    def lost(self) -> int:
+        """How many entries a repair lost in this place; a torn tail that was cut off had never counted."""
+        return self.numbers if self.segment is None and (self.kept_as or not self.length) else 0
+
 
 class Commanded(Record):
     """A command from the inbox was taken; its id is known from now on."""
@@ -364,7 +371,7 @@ _POD: tuple[type[Record], ...] = (
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,
-    w.Retry, w.ModelSwitched, w.WindowLearned, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
+    w.Retry, w.ModelSwitched, w.WindowLearned, w.ProviderRefused, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
 )  # fmt: skip
 
 
