@@ -8,6 +8,7 @@ import pytest
 
 from compact_worker import PREFIX_TURNS, CompactSettings, Mark, Reference, declared_write_summary
 from worker.builtin.tool_state import ToolState
+from worker.estimate import estimate_item
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.items import ContextItem, OrderItem, ReasoningItem
 from worker.models.openai_chat import ChatEncoder
@@ -135,7 +136,8 @@ async def test_what_the_provider_reported_of_the_prefix_is_the_measure(kit: Any)
     items = [kit.user("use tabs"), *[kit.said("word " * 400) for _ in range(30)]]
     material = kit.material(items)
     n = len(material.view)
-    baseline = Baseline(model="offline:scripted", reported=9_000, echoed=10, covers=n, newer=n)
+    raw = sum(estimate_item(item, "unknown") for item in material.view)
+    baseline = Baseline(model="offline:scripted", reported=9_000, echoed=10, covers=n, newer=n, raw=raw)
     with ScriptedModel([written(kit), say("done")]) as model:
         run = await kit.run(
             model, kit.material(items, view=material.view, baseline=baseline), source="prefix", ceiling=16_000
