@@ -16,7 +16,8 @@ from pod.manifest.values import is_array, is_table
 PREFIX = "POD__"
 """What the names of the environment layer begin with: `POD__COMPACTION__THRESHOLD=80000`."""
 
-Tightening: TypeAlias = Literal["lower", "higher"] | tuple[frozenset[Any], ...]
+Tightening: TypeAlias = Literal["lower", "higher"] | tuple[frozenset[Any], ...] | Mapping[str, frozenset[str]]
+"""A direction; values in steps, each tighter than those of the steps before; or for each value those that are tighter."""
 
 _POLICY_ORDER = (
     frozenset({"off"}),
@@ -29,13 +30,17 @@ TIGHTENING: dict[tuple[str, ...], Tightening] = {
     ("model", "max_output_tokens"): "lower",
     ("tools", "shell", "timeout"): "lower",
     ("tools", "shell", "max_output"): "lower",
-    ("permissions", "profile"): (
-        frozenset({"workspace-write"}),
-        frozenset({"safe", "unattended"}),
-        frozenset({"read-only"}),
-    ),
+    # `unattended` never asks, also where a rule would: nothing is tighter, for `read-only` lets rules ask.
+    ("permissions", "profile"): {
+        "workspace-write": frozenset({"safe", "unattended", "read-only"}),
+        "safe": frozenset({"read-only"}),
+        "unattended": frozenset(),
+        "read-only": frozenset(),
+    },
     ("permissions", "when_headless"): (frozenset({"pause"}), frozenset({"deny"})),
     ("sandbox", "mode"): (frozenset({"off"}), frozenset({"workspace"}), frozenset({"read-only"})),
+    ("sandbox", "network"): (frozenset({True}), frozenset({False})),
+    ("sandbox", "git"): (frozenset({"writable"}), frozenset({"read-only"})),
     ("context", "policy"): _POLICY_ORDER,
     ("context", "buffer_tokens"): "higher",
     ("compaction", "threshold"): "lower",
@@ -152,7 +157,7 @@ def loosened(layer: Layer, below: dict[str, Any]) -> list[Problem]:
             del _holder(layer.data, path)[path[-1]]
             continue
         now = _value_at(below, path)
-        if not _tightens(order, now, value):
+        if not tightens(order, now, value):
             problems.append(
                 layer.problem(
                     path,
@@ -171,9 +176,12 @@ def _loose_rules(layer: Layer, rules: Any) -> Iterator[Problem]:
             yield layer.problem(path, "a project's own configuration may only add rules that deny", key=key_label(path))
 
 
-def _tightens(order: Tightening, now: Any, value: Any) -> bool:
+def tightens(order: Tightening, now: Any, value: Any) -> bool:
+    """Whether a value is as tight as the one that holds now, or tighter. One of a wrong type is: the validation names it."""
     if now is None or now == value:
         return True
+    if isinstance(order, Mapping):
+        return any(not isinstance(x, str) or x not in order for x in (now, value)) or value in order[now]
     if isinstance(order, tuple):
         ranks = [next((n for n, values in enumerate(order) if x in values), -1) for x in (now, value)]
         return -1 in ranks or ranks[1] > ranks[0]
