@@ -20,6 +20,7 @@ from pod import renewal, setup
 from pod.bus import Subscription, Told
 from pod.errors import UsageProblem, in_a_folder
 from pod.events import CallMade, Event, Init, event_of
+from pod.guarding import check_sandbox, files_text, manifest_files
 from pod.handle import RunHandle
 from pod.instructions import Instructions, collect
 from pod.intake import said
@@ -189,15 +190,17 @@ class Pod:
         users = setup.user_interceptors(m, o.interceptors)
         output = OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None
         compact_models = _compact_models(o.compact_model, m, models)
+        await anyio.to_thread.run_sync(check_sandbox, m, self.cwd, self.home)
         for model in {id(x): x for x in (*models, *compact_models)}.values():
             self._stack.push_async_callback(model.aclose)
         session = await anyio.to_thread.run_sync(self._session, models[0], tools, output)
         self._stack.callback(session.close)
-        services = Services.of(m, session, self.cwd)
+        files = self._files if self._loaded is not None else manifest_files(session)
+        services = Services.of(m, session, self.cwd, files)
         self._stack.push_async_callback(services.processes.end_all)
         running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
-            cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
+            cwd=self.cwd, files=files, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
             doubts=_doubts(self._loaded),
         )  # fmt: skip
         running.bus.observers += o.observers
@@ -239,7 +242,12 @@ class Pod:
             "schemas": setup.schemas_text(tools),
             "manifest": m.model_dump_json(),
             "cwd": str(self.cwd),
+            **files_text(self._files),
         }
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return () if self._loaded is None else self._loaded.files
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -21,6 +21,7 @@ from pod.context.policy import FULLEST, standing_before
 from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
+from pod.guarding import files_text
 from pod.heeding import Heeding
 from pod.instructions import Instructions, Note, collect
 from pod.intake import Intake, message_of
@@ -70,6 +71,7 @@ class Running:
     tools: dict[str, Tool]
     services: Services
     cwd: Path
+    files: Sequence[Path] = ()
     users: Sequence[Interceptor] = ()
     deps: Any = None
     headless: bool = True
@@ -177,6 +179,7 @@ class Running:
             "schemas": setup.schemas_text(self.tools),
             "manifest": self.manifest.model_dump_json(),
             "cwd": str(self.cwd),
+            **files_text(self.files),
         }
         return texts, overhead
 

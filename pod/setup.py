@@ -15,9 +15,11 @@ from typing import Any, TypeAlias
 from compact_worker import CompactSettings as WorkerSettings
 from compact_worker import declared_write_summary
 from interceptors.ceiling import Ceiling, Overhead
+from interceptors.deciding import Rule
+from interceptors.facts import PathScope
 from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
-from interceptors.permissions import PathScope, Permissions, Rule
+from interceptors.permissions import Permissions
 from interceptors.prune import Prune, PruneSettings
 from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard

@@ -13,6 +13,7 @@ from typing import Any
 
 from pod import setup
 from pod.errors import UsageProblem
+from pod.guarding import sandbox_trouble
 from pod.manifest import BUILT_IN_TOOLS, Loaded, Origin, Problem
 from pod.manifest.check import rules_about
 from pod.manifest.errors import KeyPath, key_label
@@ -28,7 +29,7 @@ from worker.tools import Tool, tool
 
 def check_parts(loaded: Loaded) -> list[Problem]:
     """Makes each part once; what is wrong with it, and warnings that only this shows."""
-    problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded)]
+    problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded), *_sandbox(loaded)]
     if problems or not set(loaded.manifest.tools.enable) <= set(BUILT_IN_TOOLS):
         return problems
     try:
@@ -95,6 +96,11 @@ def _tools(loaded: Loaded) -> Iterator[Problem]:
     for reference in loaded.manifest.tools.python:
         if isinstance(found := _imported(loaded, reference, ("tools", "python"), _as_tool), Problem):
             yield found
+
+
+def _sandbox(loaded: Loaded) -> Iterator[Problem]:
+    if (why := sandbox_trouble(loaded.manifest, loaded.cwd)) is not None:
+        yield _placed(loaded, ("sandbox", "mode"), why.partition(": ")[2])
 
 
 def _as_tool(value: Any) -> Tool:

@@ -119,6 +119,52 @@ manifest that it began with; a decision counts when a manifest is loaded. From P
 Keys that tighten:
 """
 
+_SANDBOX = """\
+## The sandbox, and what no tool writes
+
+With `[sandbox] mode` set, all processes that are started for the agent (commands and background jobs of `shell`, searches) run in
+bubblewrap (`bwrap`, looked for in the system's folders alone), on Linux with user namespaces. Where that can't be had, nothing runs:
+exit code 2; `pod manifest check` and `pod doctor` say why.
+
+| | `workspace` | `read-only` |
+| --- | --- | --- |
+| roots of `[scope] read` | read | read |
+| roots of `[scope] write` | written, but for what is named below | read |
+| `/usr`, `/bin`, `/lib*`, `/sbin`, `/etc`, `/opt`, `/nix` | read | read |
+| the home folder | empty, written, gone with the command | empty |
+| `/tmp`, `/dev/shm` | empty, written, gone with the command | the same |
+| everything else: other folders, other processes, devices, the pods' home | not there | not there |
+| network, this machine's own too | only with `network = true` | only with `network = true` |
+
+A program or a setting that lies in the home folder (a toolchain, `~/.gitconfig`) is there when `[scope] read` names it. In the
+write roots these stay read-only: `.git` of a root, of the working folder and of the folders directly below (with `git = "writable"`
+`git commit` works), `.pod` there, and the protected places below as far as they are there. Not kept: `.git` deeper below, and one that
+the agent makes itself; look at a repository that an agent made before you use git in it. Roots of `[scope] write` that are missing are made.
+A command that fails says what its sandbox allows. One that a signal ended is told as shells do: 128 and the signal's number.
+
+A sandbox grants nothing: rules and profile decide as without one. `unattended` denies commands; for an agent that works alone, let a
+rule allow them and a sandbox hold them:
+
+```toml
+version = 1
+[model]
+name = "anthropic:claude-opus-5-5"
+[scope]
+write = ["."]
+[permissions]
+profile = "unattended"
+rules = [{ tool = "shell", action = "allow" }]
+[sandbox]
+mode = "workspace"
+```
+
+With or without a sandbox, tools on files never write, by whatever name, link or mount they get there: every `.git` and `.pod`, the
+folder of all pods, the files that the manifest was read from, `$XDG_CONFIG_HOME/pod`, `system_prompt_file`, `output_schema`, modules of
+`[tools] python` and `[[interceptors]]`, and programs of `[[hooks]]` and `[[mcp]]`. Without a sandbox, `shell` can. Instruction
+files may be written: what stands there holds from the next run on, and is on record.
+
+"""
+
 _PATHS = """\
 ## Paths and variables
 
@@ -162,6 +208,7 @@ def manifest_markdown() -> str:
             parts.append(_section(key))
     parts.append(_TOOLS)
     parts.append(_LAYERS + "\n" + _tightening())
+    parts.append(_SANDBOX)
     parts.append(_PATHS)
     parts.append(_INSTRUCTIONS)
     parts.append(_names())
@@ -216,6 +263,11 @@ def _tightening() -> str:
         if isinstance(order, tuple):
             steps = (" or ".join(f"`{toml_value(value)}`" for value in sorted(values)) for values in order)
             direction = " to ".join(steps)
+        elif not isinstance(order, str):
+            ways = (
+                (value, " or ".join(f"`{toml_value(x)}`" for x in sorted(tighter))) for value, tighter in order.items()
+            )
+            direction = "; ".join(f"`{toml_value(value)}` to {tighter}" for value, tighter in ways if tighter)
         else:
             direction = order
         rows.append(f"| `{'.'.join(path)}` | {direction} |")

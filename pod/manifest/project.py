@@ -14,7 +14,8 @@ from pod.manifest.schema import key_at, label
 from pod.manifest.source import Layer, Origin, shown
 from pod.manifest.values import is_array, is_table
 
-Tightening: TypeAlias = Literal["lower", "higher"] | tuple[frozenset[Any], ...]
+Tightening: TypeAlias = Literal["lower", "higher"] | tuple[frozenset[Any], ...] | Mapping[str, frozenset[str]]
+"""A direction; values in steps, each tighter than those of the steps before; or for each value those that are tighter."""
 
 _POLICY_ORDER = (
     frozenset({"off"}),
@@ -32,13 +33,17 @@ TIGHTENING: dict[tuple[str, ...], Tightening] = {
     ("model", "max_output_tokens"): "lower",
     ("tools", "shell", "timeout"): "lower",
     ("tools", "shell", "max_output"): "lower",
-    ("permissions", "profile"): (
-        frozenset({"workspace-write"}),
-        frozenset({"safe", "unattended"}),
-        frozenset({"read-only"}),
-    ),
+    # `unattended` never asks, also where a rule would: nothing is tighter, for `read-only` lets rules ask.
+    ("permissions", "profile"): {
+        "workspace-write": frozenset({"safe", "unattended", "read-only"}),
+        "safe": frozenset({"read-only"}),
+        "unattended": frozenset(),
+        "read-only": frozenset(),
+    },
     ("permissions", "when_headless"): (frozenset({"pause"}), frozenset({"deny"})),
     ("sandbox", "mode"): (frozenset({"off"}), frozenset({"workspace"}), frozenset({"read-only"})),
+    ("sandbox", "network"): (frozenset({True}), frozenset({False})),
+    ("sandbox", "git"): (frozenset({"writable"}), frozenset({"read-only"})),
     ("context", "policy"): _POLICY_ORDER,
     ("context", "buffer_tokens"): "higher",
     ("compaction", "threshold"): "lower",
@@ -115,7 +120,7 @@ def bound(layer: Layer, below: dict[str, Any]) -> list[LeftOut]:
         now = value_at(below, path)
         if order is None:
             found.append(_left_out(layer, path, value, now, "only the configuration of a trusted folder may set this"))
-        elif not _tightens(order, now, value):
+        elif not tightens(order, now, value):
             found.append(_left_out(layer, path, value, now, f"{value!r} is not tighter than {now!r}"))
     for each in found:
         if each.path[:2] != RULES:
@@ -225,9 +230,12 @@ def _drop_empty(data: dict[str, Any], path: KeyPath) -> None:
                 del data[name]
 
 
-def _tightens(order: Tightening, now: Any, value: Any) -> bool:
+def tightens(order: Tightening, now: Any, value: Any) -> bool:
+    """Whether a value is as tight as the one that holds now, or tighter. One of a wrong type is: the validation names it."""
     if now is None or now == value:
         return True
+    if isinstance(order, Mapping):
+        return any(not isinstance(x, str) or x not in order for x in (now, value)) or value in order[now]
     if isinstance(order, tuple):
         ranks = [
             next((n for n, values in enumerate(order) if any(x == each for each in values)), -1) for x in (now, value)

@@ -231,12 +231,22 @@ class PermissionsSection(Section):
 
 
 class SandboxSection(Section):
-    """The sandbox of processes. Not served yet."""
+    """The sandbox of the commands of `shell` and of all other processes that are started for the agent (Linux, bubblewrap)."""
 
     mode: Literal["off", "workspace", "read-only"] = Field(
         default="off",
-        description="What processes are kept to: nothing, writes in the working folder, no writes. Only "
-        "`off` is served yet.",
+        description="What processes are kept to. `off`: nothing. `workspace`: they see the roots of `[scope]` and the system's "
+        "folders and nothing else of the machine, and write in the roots of `[scope] write` alone. `read-only`: the same, and "
+        "write nothing. /tmp is private and empty in both.",
+    )
+    network: bool = Field(
+        default=False,
+        description="Whether processes in the sandbox have a network; without it not even this machine's own.",
+    )
+    git: Literal["read-only", "writable"] = Field(
+        default="read-only",
+        description="Whether they may write in `.git` of the write roots, as `git commit` does. Who may can also have git run "
+        "programs for you later (hooks, settings).",
     )
 
 

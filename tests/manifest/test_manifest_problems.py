@@ -33,7 +33,7 @@ def test_problems_of_all_kinds_come_together_in_the_order_of_lines(tmp_path: Pat
     text = (
         "[worker]\nsystem_prompt_file = 'none.md'\nmax_request = 3\n[tools]\nenable = ['read_fil', 'shel']\n"
         "[prune]\nexcerpt_chars = -1\n[compaction]\nretained_tokens = 9000\nthreshold = 9000\n"
-        "[model]\napi_key = 'x'\nbase_url = 'https://${NOT_SET}'\n[sandbox]\nmode = 'workspace'\n"
+        "[model]\napi_key = 'x'\nbase_url = 'https://${NOT_SET}'\n[sandbox]\nmode = 'workspaces'\n"
     )
     found = problems(tmp_path, text, ["nonsense", Flag("--max-cost", "limits.max_cost_usd", "0")])
     assert places(found) == [
