@@ -17,10 +17,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from anyio import to_thread
 
-from interceptors.addresses import address_of, url_or_host_matches
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied, settled_by
 from interceptors.commands import readings, split
 from interceptors.preview import SHOWN_BYTES, write_preview
+from worker.addresses import AddressFilter, address_of, address_of_url, url_or_host_matches
 from worker.builtin.path_filter import PathFilter
 from worker.builtin.scope import LONGEST_PATH, home_expanded
 from worker.ids import uuid7
@@ -191,6 +191,21 @@ def path_filter(rules: Sequence[Rule], cwd: Path) -> PathFilter:
         hides=lambda tool, path: hidden_by(mine, tool, path, cwd, ("deny", "ask")),
         denies=lambda tool, path: hidden_by(mine, tool, path, cwd, ("deny",)),
     )
+
+
+def address_filter(rules: Sequence[Rule]) -> AddressFilter:
+    """The rules as the service that tools ask which follow redirects: what would be denied or asked about is not asked for."""
+    mine = tuple(rule for rule in rules if rule.action != "allow" and rule.match != "*")
+
+    def refuses(tool: str, url: str) -> str:
+        address = address_of_url(url)
+        names = {url, *(address[:2] if address is not None else ())}
+        for rule in mine:
+            if fnmatchcase(tool, rule.tool) and any(fnmatchcase(name, rule.match) for name in names):
+                return f"the rule {rule}"
+        return ""
+
+    return AddressFilter(refuses) if mine else AddressFilter()
 
 
 def _by_profile(facts: CallFacts, profile: Profile, writes_granted: bool) -> Verdict:

@@ -77,7 +77,7 @@ Values come from these places, each over the one before:
 
 Values of the last two are read as TOML (`--set 'tools.enable=["read_file"]'`), and as plain text where they are no
 TOML or where the key takes text. Tables are merged key by key; an array replaces the one below, except
-`permissions.rules`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
+`permissions.rules` and `hooks`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
 over allow.
 
 The project's configuration comes with the folder, perhaps from strangers. Unless the folder is trusted it may add

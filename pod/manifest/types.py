@@ -19,6 +19,8 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
+from worker.addresses import unfit_host
+
 _PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?)%")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
 _MODEL_NAME = re.compile(r"[a-z][a-z0-9-]*:\S+")
@@ -84,6 +86,12 @@ def _base_url(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    if why := unfit_host(value):
+        raise ValueError(f"{value!r} is no host: {why}")
+    return value
+
+
 Tokens: TypeAlias = Annotated[int, Field(gt=0)]
 """A number of tokens above 0."""
 
@@ -129,6 +137,9 @@ Reasoning: TypeAlias = Annotated[
 
 ModelName: TypeAlias = Annotated[str, AfterValidator(_model_name)]
 """`provider:model`."""
+
+Host: TypeAlias = Annotated[str, AfterValidator(_host)]
+"""A host that a tool may ask, as `worker.addresses.HostEntry` reads it."""
 
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(_base_url)]
 """An https address, or plain http to this machine."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from interceptors.addresses import Address, address_of
 from interceptors.permissions import CallFacts, Reach, Rule, decide, facts_of, path_arguments
+from worker.addresses import Address, address_of
 from worker.builtin.scope import Scope
 from worker.history import History
 from worker.interceptor import CallContext

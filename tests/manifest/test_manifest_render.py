@@ -135,7 +135,7 @@ request_threshold = "70%"
 def test_what_is_not_served_yet_is_marked_in_the_reference_and_left_out_of_a_new_manifest() -> None:
     text = new_manifest_text("auditor", "anthropic:claude-sonnet-5-5")
     page = manifest_markdown()
-    assert {"mcp", "hooks", "sandbox"} == UNSERVED_TABLES
+    assert {"mcp", "sandbox"} == UNSERVED_TABLES
     for table in UNSERVED_TABLES:
         assert f"[{table}]" not in text
         section = page.split(f"[{table}]", 1)[1].split("\n## ", 1)[0]
