@@ -72,12 +72,12 @@ def target_of(url: str) -> Target:
         raise ToolFault(f"the URL holds spaces, backslashes or control characters: {ascii(text)[:200]}")
     try:
         parts = urlsplit(urldefrag(text).url)
+        scheme = parts.scheme.lower()
+        if scheme not in PORTS:
+            raise ToolFault(f"{text[:200]}: only https and http are asked for")
         host, port = canonical_host(parts.hostname or ""), parts.port
     except ValueError as error:
         raise ToolFault(f"{text[:200]} is no URL that can be asked for: {error}") from error
-    scheme = parts.scheme.lower()
-    if scheme not in PORTS:
-        raise ToolFault(f"{text[:200]}: only https and http are asked for")
     if "@" in parts.netloc:
         raise ToolFault(f"a URL with a user name or password is not asked for: write it without ({host})")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~") + (
@@ -87,6 +87,23 @@ def target_of(url: str) -> Target:
 
 
 _QUERY = "/%:@!$&'()*+,;=-._~?[]"
+
+
+def _cause(error: BaseException | None) -> str:
+    """What is at the bottom of a failed connection: layers above it have no words of their own on trio."""
+    said, seen = "no connection", set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        said = str(error) or said
+        error = error.__cause__ or error.__context__
+    return said[:300]
+
+
+def _joined(target: Target, where: str) -> str:
+    try:
+        return urljoin(str(target), where)
+    except ValueError as error:
+        raise ToolFault(f"it is no URL: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -118,7 +135,7 @@ class Fetcher:
             if isinstance(found, Fetched):
                 return found
             try:
-                following = target_of(found)
+                following = target_of(_joined(target, found))
                 if target.scheme == "https" and following.scheme == "http":
                     raise ToolFault("it leads from https to plain http")
                 self._check(following)
@@ -135,8 +152,10 @@ class Fetcher:
             return
         if not self.hosts:
             raise ToolFault("no host may be asked: [tools.fetch_url] hosts names none")
-        if any(entry.covers("https", target.host, entry.port or 443) for entry in self.hosts):
-            how = "plain http" if target.scheme == "http" else f"port {target.port}"
+        same = [entry for entry in self.hosts if entry.covers("https", target.host, entry.port or 443)]
+        if same:
+            http = target.scheme == "http" and not any(entry.http for entry in same)
+            how = "plain http" if http else f"port {target.port}"
             raise ToolFault(f"{target.host} is not asked by {how}: no entry of [tools.fetch_url] hosts says so")
         listed = ", ".join(f"{e.host}{f':{e.port}' if e.port else ''}" for e in self.hosts)
         raise ToolFault(f"{target.host} is not in [tools.fetch_url] hosts ({listed}); only these are asked")
@@ -168,7 +187,7 @@ class Fetcher:
                 return await self._ask(transport, target, url, {"sni_hostname": target.host})
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failed = error
-        raise ToolFault(f"{target.host} can't be reached: {failed or 'no connection'}") from failed
+        raise ToolFault(f"{target.host} can't be reached: {_cause(failed)}") from failed
 
     async def _ask(
         self, transport: httpx2.AsyncHTTPTransport, target: Target, url: str, extensions: dict[str, str]
@@ -190,7 +209,7 @@ class Fetcher:
                 response = await transport.handle_async_request(request)
                 stack.push_async_callback(response.aclose)
                 if response.status_code in _REDIRECT and (where := response.headers.get("location")):
-                    return urljoin(str(target), where.strip())
+                    return where.strip()
                 return await self._read(response, target)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 raise

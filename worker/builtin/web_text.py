@@ -62,7 +62,7 @@ def decoded(data: bytes, kind: Kind) -> str:
 def _known(charset: str) -> bool:
     try:
         name = codecs.lookup(charset).name
-        return name not in _UNTRUE and bool(b"".decode(name) == "")
+        return name not in _UNTRUE and bool(b"a".decode(name, "replace"))
     except (LookupError, ValueError):
         return False
 
@@ -93,7 +93,8 @@ class _Reader(HTMLParser):
         self.out: list[str] = []
         self.title: list[str] = []
         self._base = base
-        self._hidden: list[str] = []
+        self._hidden = ""
+        self._depth = 0
         self._in_title = False
         self._pre = 0
         self._links: list[str] = []
@@ -101,13 +102,15 @@ class _Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "title":
-            self._in_title = not self._hidden or self._hidden == ["head"]
+            self._in_title = self._hidden in {"", "head"}
+            return
+        if tag == "body" and self._hidden == "head":
+            self._hidden = ""
+        if self._hidden:
+            self._depth += tag == self._hidden
             return
         if tag in _HIDDEN:
-            self._hidden.append(tag)
-        elif tag == "body":
-            self._hidden.clear()
-        if self._hidden:
+            self._hidden, self._depth = tag, 1
             return
         given = dict(attrs)
         if tag == "br":
@@ -129,8 +132,8 @@ class _Reader(HTMLParser):
             self._in_title = False
             return
         if self._hidden:
-            if tag in self._hidden:
-                del self._hidden[self._hidden.index(tag) :]
+            self._depth -= tag == self._hidden
+            self._hidden = self._hidden if self._depth else ""
             return
         if tag == "a" and self._links:
             target = self._links.pop()
