@@ -19,8 +19,6 @@ from pydantic import (
 )
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
 
-from worker.addresses import unfit_host
-
 _PERCENT = re.compile(r"(\d{1,2}(?:\.\d+)?)%")
 _LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
 _MODEL_NAME = re.compile(r"[a-z][a-z0-9-]*:\S+")
@@ -87,6 +85,8 @@ def _base_url(value: str) -> str:
 
 
 def _host(value: str) -> str:
+    from worker.addresses import unfit_host
+
     if why := unfit_host(value):
         raise ValueError(f"{value!r} is no host: {why}")
     return value
