@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from interceptors.addresses import url_or_host_matches
 from interceptors.approvals import ApprovalScope
 from interceptors.facts import CallFacts, names_of
+from worker.addresses import AddressFilter, address_of_url, url_or_host_matches
 from worker.builtin.path_filter import PathFilter
 
 Profile: TypeAlias = Literal["safe", "workspace-write", "read-only", "unattended"]
@@ -105,6 +105,21 @@ def path_filter(rules: Sequence[Rule], cwd: Path) -> PathFilter:
         hides=lambda tool, path: hidden_by(mine, tool, path, cwd, ("deny", "ask")),
         denies=lambda tool, path: hidden_by(mine, tool, path, cwd, ("deny",)),
     )
+
+
+def address_filter(rules: Sequence[Rule]) -> AddressFilter:
+    """The rules as the service that tools ask which follow redirects: what would be denied or asked about is not asked for."""
+    mine = tuple(rule for rule in rules if rule.action != "allow" and rule.match != "*")
+
+    def refuses(tool: str, url: str) -> str:
+        address = address_of_url(url)
+        names = {url, *(address[:2] if address is not None else ())}
+        for rule in mine:
+            if fnmatchcase(tool, rule.tool) and any(fnmatchcase(name, rule.match) for name in names):
+                return f"the rule {rule}"
+        return ""
+
+    return AddressFilter(refuses) if mine else AddressFilter()
 
 
 def _by_profile(facts: CallFacts, profile: Profile, writes_granted: bool) -> Verdict:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
-from interceptors.addresses import address_of
 from interceptors.commands import readings, split
+from worker.addresses import address_of
 from worker.builtin.scope import LONGEST_PATH, home_expanded
 from worker.interceptor import CallContext
 from worker.text import clean

@@ -24,11 +24,12 @@ def default_chain(
     trigger: CompactTrigger | None = None,
     window: WindowWarning | None = None,
     ceiling: Ceiling | None = None,
+    hooks: Interceptor | None = None,
     permissions: Permissions | None = None,
     redact: Redact | None = None,
 ) -> tuple[Interceptor, ...]:
     """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, warning of the window's
-    end, ceiling, permissions, redaction.
+    end, ceiling, hooks around calls, permissions, redaction.
 
     A limit ends a run before anything is spent on it; prune and trigger look at what the user's interceptors added; the
     ceiling looks at the view that is sent. Permissions are asked last, so that no other interceptor's word comes after
@@ -42,6 +43,7 @@ def default_chain(
         trigger,
         window,
         ceiling or Ceiling(),
+        hooks,
         permissions,
         redact,
     )

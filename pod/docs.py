@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from pod import bus, events
 from pod.cli.flags import Argument, Usage, usages
 from pod.cli.main import EXIT_CODES
+from pod.hooks import docs as hooks_docs
+from pod.hooks import inputs
 from pod.manifest.docs import manifest_markdown
 from pod.manifest.render import json_schema
 from pod.peek import STATUSES
@@ -93,6 +95,24 @@ def events_markdown() -> str:
     return "\n".join(parts)
 
 
+def hooks_markdown() -> str:
+    """docs/hooks.md."""
+    models: list[type[BaseModel]] = list(get_args(get_args(inputs.HookInput)[0]))
+    shared = tuple(inputs.Common.model_fields)
+    own = fields_table(inputs.Common)
+    about = inspect.cleandoc(inputs.Common.__doc__ or "")
+    parts = [hooks_docs.HEAD, about + "\n", "\n".join(own) + "\n"]
+    for model in models:
+        parts.append(f"### `{model.__name__}`\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
+        parts.append("\n".join(fields_table(model, skip=("event", *shared))) + "\n")
+    return "\n".join(parts)
+
+
+def hooks_schema() -> str:
+    """docs/hooks.schema.json."""
+    return json.dumps(inputs.adapter.json_schema(), indent=2, sort_keys=True) + "\n"
+
+
 def events_schema() -> str:
     """docs/events.schema.json."""
     return json.dumps(events.event_adapter.json_schema(), indent=2, sort_keys=True) + "\n"
@@ -147,6 +167,8 @@ def pages() -> dict[str, str]:
         "cli.md": cli_markdown(),
         "events.md": events_markdown(),
         "events.schema.json": events_schema(),
+        "hooks.md": hooks_markdown(),
+        "hooks.schema.json": hooks_schema(),
         "manifest.md": manifest_markdown(),
         "manifest.schema.json": schema,
     }

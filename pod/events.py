@@ -404,6 +404,22 @@ class PermissionDeniedEvent(_Event):
     summary: str = ""
 
 
+class HookRan(_Event):
+    """A hook was asked at an event: it `passed`, `blocked`, or `failed` (gave no answer). `blocked`: it stopped what it was asked
+    about, by its word or because it gave no answer; `reason` says why.
+    """
+
+    type: Literal["hook.ran"] = "hook.ran"
+    event: str
+    name: str
+    outcome: str
+    blocked: bool = False
+    ms: int = 0
+    reason: str = ""
+    tool: str = ""
+    call_id: str = ""
+
+
 class OrphanKilled(_Event):
     """A process that a killed runtime had left behind was ended."""
 
@@ -434,7 +450,7 @@ Event: TypeAlias = Annotated[
     | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
     | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
     | ModelSwitched | Warning_
-    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
+    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | HookRan | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
 event_adapter: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))
@@ -547,6 +563,16 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         segment=r.segment, lineage=r.lineage.kind_, from_segment=r.lineage.segment, items=len(r.items)
     ),
     e.Verified: lambda r: SegmentVerified(reported=r.reported, estimated=r.estimated, accepted=r.accepted),
+    e.HookRan: lambda r: HookRan(
+        event=r.event,
+        name=r.name,
+        outcome=r.outcome,
+        blocked=r.blocked,
+        ms=r.ms,
+        reason=r.reason,
+        tool=r.tool,
+        call_id=r.call_id,
+    ),
     e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
     e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),
     ApprovalAsked: lambda r: ApprovalAskedEvent(

@@ -36,8 +36,11 @@ def protected_places(manifest: Manifest, home: Path, cwd: Path, files: Sequence[
     found = [*of_the_home(home, roots), default_home() / "trust", _user_folder(), *files]
     found += [Path(each) for each in (manifest.worker.system_prompt_file, manifest.worker.output_schema) if each]
     for command in (*(server.command for server in manifest.mcp), *(hook.command for hook in manifest.hooks)):
-        found += _programs(command, cwd)
-    for reference in (*manifest.tools.python, *(use.use for use in manifest.interceptors)):
+        found += _programs(command or (), cwd)
+    for reference in (
+        *manifest.tools.python,
+        *(each.use for each in (*manifest.interceptors, *manifest.hooks) if each.use),
+    ):
         found += _modules(reference.partition(":")[0])
     return [*dict.fromkeys(found)]
 

@@ -22,6 +22,7 @@ from pod.errors import UsageProblem, in_a_folder
 from pod.events import CallMade, Event, Init, event_of
 from pod.guarding import check_sandbox, files_text, manifest_files
 from pod.handle import RunHandle
+from pod.hooks.define import Hook
 from pod.instructions import Instructions, collect
 from pod.intake import said
 from pod.log import entries as e
@@ -52,6 +53,7 @@ class Options:
     home: Path | None = None
     tools: Sequence[Tool | Callable[..., Any]] = ()
     interceptors: Sequence[Interceptor] = ()
+    hooks: Sequence[Hook] = ()
     model: Model | str | None = None
     compact_model: Model | str | None = None
     deps: Any = None
@@ -92,6 +94,7 @@ class Pod:
         trusted: bool | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         interceptors: Sequence[Interceptor] = (),
+        hooks: Sequence[Hook] = (),
         model: Model | str | None = None,
         compact_model: Model | str | None = None,
         deps: Any = None,
@@ -105,8 +108,8 @@ class Pod:
         `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `overrides` are texts `section.key=value`
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
-        decided with `pod trust`); it has no say over a manifest that is loaded already. `deps` is handed to tools. Raises
-        `ManifestError`; entering raises `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
+        decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
+        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
         if name is not None:
@@ -126,7 +129,7 @@ class Pod:
                 f"the observer {asynchronous.__qualname__} is async: observers are plain functions, `subscribe()` is for tasks"
             )
         options = Options(
-            name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, model=model, compact_model=compact_model,
+            name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, hooks=hooks, model=model, compact_model=compact_model,
             deps=deps, headless=headless, on_yield=on_yield, observers=observers, files=files,
         )  # fmt: skip
         return cls(manifest, options)
@@ -188,6 +191,7 @@ class Pod:
         tools = setup.tools_of(m, o.tools)
         models = _given(o.model, m, tools)
         users = setup.user_interceptors(m, o.interceptors)
+        hooks = setup.user_hooks(m, o.hooks)
         output = OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None
         compact_models = _compact_models(o.compact_model, m, models)
         await anyio.to_thread.run_sync(check_sandbox, m, self.cwd, self.home)
@@ -200,8 +204,8 @@ class Pod:
         self._stack.push_async_callback(services.processes.end_all)
         running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
-            cwd=self.cwd, files=files, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
-            doubts=_doubts(self._loaded),
+            cwd=self.cwd, files=files, hooks=setup.asked_hooks(m, hooks, session, self.cwd), users=users, deps=o.deps,
+            headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
         )  # fmt: skip
         running.bus.observers += o.observers
         running.instructions = await anyio.to_thread.run_sync(self._instructions, session)

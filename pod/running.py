@@ -23,6 +23,10 @@ from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
 from pod.guarding import files_text
 from pod.heeding import Heeding
+from pod.hooks.around import may_begin, may_end
+from pod.hooks.asking import Hooks
+from pod.hooks.calls import CallHooks
+from pod.hooks.program import LABEL
 from pod.instructions import Instructions, Note, collect
 from pod.intake import Intake, message_of
 from pod.log import entries as e
@@ -71,6 +75,7 @@ class Running:
     tools: dict[str, Tool]
     services: Services
     cwd: Path
+    hooks: Hooks
     files: Sequence[Path] = ()
     users: Sequence[Interceptor] = ()
     deps: Any = None
@@ -116,8 +121,9 @@ class Running:
         state.history.set_family(family)
         self.chain = setup.chain(
             m, session, self.models, self.users, Supervision(self.orders, session, self.models),
-            overhead_of(system, specs, family), self.services.scope, headless=self.headless,
+            overhead_of(system, specs, family), self.services.scope, headless=self.headless, hooks=self.hooks,
         )  # fmt: skip
+        self.hooks.stops = next((i.stops for i in self.chain if isinstance(i, CallHooks)), self.hooks.stops)
         session.observe_with(self.chain)
         sender = Sender(
             models=self.models,
@@ -162,6 +168,7 @@ class Running:
             interceptors=self.chain,
             deps=self.deps,
             progress=self._progress,
+            hooks=self.hooks,
         )
         self.compactor = Compactor(parts)
 
@@ -237,8 +244,7 @@ class Running:
         mine = None if text is None else message_of(text)
         with self._alone() as leash:
             try:
-                await self._begin(mine)
-                outcome = await self._stretch()
+                outcome = await self._begin(mine) or await self._stretch()
             except anyio.get_cancelled_exc_class():
                 outcome = await self.conclude(
                     Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None
@@ -253,13 +259,13 @@ class Running:
                 raise
             return self.result(await self.conclude(outcome))
 
-    async def _begin(self, mine: UserItem | None) -> None:
+    async def _begin(self, mine: UserItem | None) -> Outcome | None:
         if mine is not None:
             self.session.put(Input(item=mine))
             await self.session.sync()
         else:
             await self.check_unfinished()
-        await self.prepare()
+        return await self.prepare()
 
     async def check_unfinished(self) -> None:
         """Raises `UsageProblem` where nothing is left to go on with; nothing is recorded, and the inbox is as it was."""
@@ -310,20 +316,25 @@ class Running:
         state = self.session.state
         return result_of(outcome, state, self.session.folder.name, state.last_run, self.stopped_by)
 
-    async def prepare(self) -> None:
-        """Everything before the first request of a run or of its continuation."""
+    async def prepare(self) -> Outcome | None:
+        """Everything before the first request of a run or of its continuation; the run's end where a hook refuses it."""
         session = self.session
         if session.state.run is not None:
             session.put(e.RunContinued(run=session.state.run))
         await self.intake.drain()
-        await end_survivors(session, self.services)
+        await end_survivors(session, self.services, LABEL if self.hooks.starts_programs else "")
         await close_open_calls(session, self.tools)
+        run, refused, notices = session.state.run or uuid7(), None, ()
+        # Asked until something was sent: a kill right behind its no must not let the run go on.
+        if session.state.run is None or not session.state.history.counters.requests:
+            refused, notices = await may_begin(self.hooks, run)
         if session.state.run is None:
-            await self._between_runs()
+            if refused is None:
+                await self._between_runs()
             self.instructions = found = await anyio.to_thread.run_sync(self.collect)
             await anyio.to_thread.run_sync(renewal.keep, session, found)
             before, known = dict(session.state.instructions), session.state.last_run is not None
-            started = e.RunStarted(run=uuid7(), instructions=found.hashes, instructions_cut=found.cut)
+            started = e.RunStarted(run=run, instructions=found.hashes, instructions_cut=found.cut)
             session.put(started)
             if known:
                 renewal.instructions_compared(session, started, before)
@@ -336,6 +347,9 @@ class Running:
             for interceptor in self.chain:
                 interceptor.begin_run()
             renewal.instructions_changed(session, self.instructions)
+        if refused is not None:
+            return refused
+        self.hooks.notify(notices)
         renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)
@@ -344,6 +358,7 @@ class Running:
         if self.output is not None:
             self.output.ask(session)
         await session.sync()
+        return None
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
@@ -400,6 +415,10 @@ class Running:
             outcome = self._said_before() or await self.worker.run()
             if isinstance(outcome, Finished) and self.output is not None:
                 outcome = self.output.checked(outcome, self.session)
+                if outcome is None:
+                    continue
+            if isinstance(outcome, Finished):
+                outcome = await may_end(self.hooks, outcome)
                 if outcome is None:
                     continue
             if not isinstance(outcome, Yielded):

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from interceptors.deciding import Rule, path_filter
+from interceptors.deciding import Rule, address_filter, path_filter
 from pod.guarding import protected_places, sandbox_of
 from pod.log import entries as e
 from pod.log.lines import Line
@@ -18,6 +18,7 @@ from pod.session import Session
 from pod.state import PodState
 from pod.tools.context import Pins
 from pod.tools.new_context import Window
+from worker.addresses import AddressFilter
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.file_range import read_range
 from worker.builtin.path_filter import PathFilter
@@ -77,6 +78,7 @@ class Services:
     window_refused: Callable[[], str] = lambda: ""
     filter: PathFilter = field(default_factory=PathFilter)
     sandbox: Sandbox | None = None
+    addresses: AddressFilter = field(default_factory=AddressFilter)
     _seen: Followed = field(init=False)
     _state: ToolState = field(init=False)
 
@@ -92,7 +94,10 @@ class Services:
         kept_back = path_filter(rules, cwd)
         scope.hidden = partial(kept_back.hides, "read_file")
         artifacts = Artifacts(folder.artifacts)
-        return cls(session, scope, artifacts, processes_of(session), pins, filter=kept_back, sandbox=sandbox)
+        return cls(
+            session, scope, artifacts, processes_of(session), pins,
+            filter=kept_back, addresses=address_filter(rules), sandbox=sandbox,
+        )  # fmt: skip
 
     def follow(self, state: PodState) -> None:
         """From now on `state` is what tools see."""
@@ -112,6 +117,7 @@ class Services:
             Scope: self.scope,
             **({} if self.sandbox is None else {Sandbox: self.sandbox}),
             PathFilter: self.filter,
+            AddressFilter: self.addresses,
             Artifacts: self.artifacts,
             Processes: self.processes,
             SeenFiles: self._seen,

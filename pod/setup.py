@@ -30,6 +30,9 @@ from pod.clearing import bounded, clearing_of, clears, uncleared_tokens
 from pod.context.notebook import NOTES, warning
 from pod.context.parts import CompactionConfig
 from pod.errors import UsageProblem
+from pod.hooks.asking import Hooks
+from pod.hooks.calls import CallHooks
+from pod.hooks.define import Hook, hooks_of
 from pod.instructions import Instructions
 from pod.manifest import ACTING, Manifest, fill_prompt
 from pod.manifest.sections import ModelSection
@@ -250,6 +253,7 @@ def chain(
     scope: PathScope,
     *,
     headless: bool,
+    hooks: Hooks | None = None,
 ) -> tuple[Interceptor, ...]:
     """All interceptors of a pod's worker, in order."""
     m, state = manifest, session.state
@@ -266,6 +270,13 @@ def chain(
         return 0 if model is None else uncleared_tokens(ctx.history, model, overhead.instructions + overhead.schemas)
 
     savings: Any = m.prune.min_savings
+    permissions = Permissions(
+        profile=m.permissions.profile,
+        rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
+        when_headless=m.permissions.when_headless,
+        headless=headless,
+        scope=scope,
+    )
     return default_chain(
         limits=Limits(
             LimitSettings(
@@ -312,13 +323,8 @@ def chain(
         ),
         window=window_warning(m, warned=state.warned is not None),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
-        permissions=Permissions(
-            profile=m.permissions.profile,
-            rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
-            when_headless=m.permissions.when_headless,
-            headless=headless,
-            scope=scope,
-        ),
+        hooks=CallHooks(hooks, permissions, scope) if hooks is not None and hooks.defined else None,
+        permissions=permissions,
         redact=Redact(Masker(secrets_in(os.environ))) if m.log.redact else None,
     )
 
@@ -349,6 +355,17 @@ def render_system(
 def schemas_text(tools: Mapping[str, Tool]) -> str:
     """The tools' schemas as one text, for a blob: equal schemas give an equal hash."""
     return json.dumps([t.spec._asdict() for t in tools.values()], ensure_ascii=False, sort_keys=True)
+
+
+def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:
+    """The manifest's own hooks, then those given in code. Raises `UsageProblem`."""
+    return hooks_of(manifest.hooks, extra, load_object)
+
+
+def asked_hooks(manifest: Manifest, defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
+    """The hooks as an open pod asks them; what they are told and say is redacted as tools' output is."""
+    masker = Masker(secrets_in(os.environ)) if manifest.log.redact else None
+    return Hooks(session, cwd, defined, str if masker is None else lambda text: masker.mask(text)[0])
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:

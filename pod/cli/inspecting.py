@@ -11,7 +11,7 @@ from interceptors.redact import secrets_in
 from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show, show_bytes, show_json
-from pod.cli.progress import Lines, begins, ends, native_line, why_ended, worker_figures
+from pod.cli.progress import Lines, begins, ends, hook_line, native_line, why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
 from pod.errors import UsageProblem
@@ -219,6 +219,8 @@ def _line(step: Step) -> str:
             return f"{ends(step['rung'], step['before'], step['after'])}{notes}"
         case "compaction.failed":
             return f"compaction failed{' (mandatory)' if step['mandatory'] else ''}: {one_line(step['reason'], 300)}"
+        case "hook.ran":
+            return f"  {one_line(hook_line(step), 300)}"
         case "segment.verified":
             word = "as accepted" if step["accepted"] else "NOT as accepted"
             return f"first report: {step['reported']:,} tokens, {step['estimated']:,} estimated, {word}"

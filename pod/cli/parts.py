@@ -29,7 +29,7 @@ from worker.tools import Tool, tool
 
 def check_parts(loaded: Loaded) -> list[Problem]:
     """Makes each part once; what is wrong with it, and warnings that only this shows."""
-    problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded), *_sandbox(loaded)]
+    problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded), *_hooks(loaded), *_sandbox(loaded)]
     if problems or not set(loaded.manifest.tools.enable) <= set(BUILT_IN_TOOLS):
         return problems
     try:
@@ -113,6 +113,16 @@ def _interceptors(loaded: Loaded) -> Iterator[Problem]:
             found := _imported(loaded, use.use, ("interceptors", number, "use"), setup.interceptor_of), Problem
         ):
             yield found
+
+
+def _hooks(loaded: Loaded) -> Iterator[Problem]:
+    for number, hook in enumerate(loaded.manifest.hooks):
+        if hook.use is None:
+            continue
+        try:
+            setup.user_hooks(loaded.manifest.model_copy(update={"hooks": (hook,)}), ())
+        except UsageProblem as error:
+            yield _placed(loaded, ("hooks", number, "use"), str(error))
 
 
 def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any], Any]) -> Any:

@@ -201,6 +201,8 @@ class Lines:
             case "permission.denied":
                 by = event.reason.removeprefix("denied ")
                 return self._denial(event.call_id, told(event.tool, event.summary) if event.summary else event.tool, by)
+            case "hook.ran" if self.verbose or event.outcome != "passed":
+                return self._cut(f"  {hook_line(event.model_dump())}", room=400 if event.outcome != "passed" else 0)
             case "approval.asked":
                 self._asked[event.id] = event
                 return self._cut(f"  asks: {told(event.tool, event.summary)}")
@@ -321,6 +323,14 @@ def native_line(figures: Mapping[str, Any]) -> str:
     return (
         f"memory by {figures['model']} ({figures['way']}): {asked}, {tokens}, sha256 {figures['payload_sha256'][:12]}"
     )
+
+
+def hook_line(facts: Mapping[str, Any]) -> str:
+    """What a hook said, in one line."""
+    about = " ".join(filter(None, (facts["event"], facts["tool"])))
+    passed = facts["outcome"] == "failed" and not facts["blocked"]
+    why = f": {facts['reason']}" if facts["reason"] else ""
+    return f"hook {facts['name']} ({about}) {facts['outcome']}{' and was passed over' if passed else ''} in {facts['ms']} ms{why}"
 
 
 def _named(figures: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from pod.context.policy import (
 from pod.context.rungs import Breaker, rungs_of
 from pod.context.segmenting import NextSegment
 from pod.errors import StoreError
+from pod.hooks.around import BLOCKED, compacted, may_compact
 from pod.log import entries as e
 from pod.state import PodState
 from worker.ids import uuid7
@@ -144,6 +145,8 @@ class Compactor:
             session.put(Warned(code=codes.COMPACTION_NOT_POSSIBLE, message=plan.reason, figures=_figures(plan)))
             await session.sync()
             return Failed("nothing_to_compact", plan.reason)
+        if (blocked := await self._blocked(plan, focus)) != "":
+            return await self._left_alone(plan, label, blocked, mandatory=mandatory)
         segment = NextSegment(self.parts, *await to_thread.run_sync(self.parts.fresh))
         head = state.history.view[: plan.cut.at]
         session.put(
@@ -158,6 +161,28 @@ class Compactor:
         except BaseException:
             self._interrupted(label)
             raise
+
+    async def _blocked(self, plan: Plan, focus: str | None) -> str:
+        return "" if self.parts.hooks is None else await may_compact(self.parts.hooks, plan, focus)
+
+    async def _left_alone(self, plan: Plan, label: str, reason: str, *, mandatory: bool) -> Outcome | None:
+        """A hook blocked it: the run goes on where its requests fit, and the next try comes after more growth; else that is its
+        end.
+        """
+        session, figures = self.parts.session, _figures(plan)
+        held = mandatory and plan.bearable
+        session.put(
+            e.CompactionFailed(compaction=label, reason=reason[:2000], mandatory=mandatory, held=held, figures=figures)
+        )
+        if held or not mandatory:
+            later = "; it is tried again after a tenth more growth" if held else ""
+            message = f"{_failure(session.state)}: {reason[:1000]}{later}"
+            session.put(Warned(code="compaction.blocked", message=message, figures=figures))
+        await session.sync()
+        if held:
+            return None
+        room = f"the context has {plan.before.tokens:,} tokens, of {plan.limits.available:,} available, and was not made smaller: "
+        return Failed(BLOCKED, f"{room if mandatory else ''}{reason}", details=figures)
 
     def _interrupted(self, label: str) -> None:
         """A compaction that was cancelled, or whose commit the store refused, is over; a log that takes nothing more says
@@ -182,6 +207,8 @@ class Compactor:
         for name in names:
             fallen = await self._climb(self.rungs[name], plan, label, focus, segment)
             if fallen is None:
+                if self.parts.hooks is not None:
+                    await compacted(self.parts.hooks, plan, name)
                 return None
             found.append(fallen)
         return await self._failed(plan, label, found, mandatory=mandatory)

@@ -316,6 +316,24 @@ class Commanded(Record):
     args: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
+class HookRan(Record):
+    """A hook was asked at an event. `blocked`: it stopped what it was asked about, by its word or because it gave no answer
+    (`failed`). `notice` is what the model is told of it with the next request.
+    """
+
+    kind = "hook_ran"
+    event: str
+    name: str
+    outcome: Literal["passed", "blocked", "failed"]
+    blocked: bool = False
+    ms: int = 0
+    reason: str = ""
+    tool: str = ""
+    call_id: str = ""
+    run: str = ""
+    notice: str = ""
+
+
 class Verified(Record):
     """The provider's first report after a switch, compared with what was accepted."""
 
@@ -367,7 +385,7 @@ _POD: tuple[type[Record], ...] = (
     Lease, SegmentStarted, RunStarted, InstructionsChanged,
     RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
-    Repaired, Commanded, Verified, Measured, Extension,
+    Repaired, Commanded, HookRan, Verified, Measured, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,

@@ -91,7 +91,7 @@ Values come from these places, each over the one before:
 
 Values of the last two are read as TOML (`--set 'tools.enable=["read_file"]'`), and as plain text where they are no
 TOML or where the key takes text. Tables are merged key by key; an array replaces the one below, except
-`permissions.rules`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
+`permissions.rules` and `hooks`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
 over allow.
 
 `pod manifest show FILE` prints each value with its source (`--toml` in comments, `--json` under `sources`), rules one by

@@ -123,6 +123,14 @@ def _base_url(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    from worker.addresses import unfit_host
+
+    if why := unfit_host(value):
+        raise ValueError(f"{value!r} is no host: {why}")
+    return value
+
+
 Tokens: TypeAlias = Annotated[int, Field(gt=0)]
 """A number of tokens above 0."""
 
@@ -168,6 +176,9 @@ Reasoning: TypeAlias = Annotated[
 
 ModelName: TypeAlias = Annotated[str, AfterValidator(_model_name)]
 """`provider:model`."""
+
+Host: TypeAlias = Annotated[str, AfterValidator(_host)]
+"""A host that a tool may ask, as `worker.addresses.HostEntry` reads it."""
 
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(_base_url)]
 """An https address, or plain http to this machine."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from interceptors.addresses import Address, address_of
 from interceptors.deciding import Rule, decide
 from interceptors.facts import CallFacts, Reach, facts_of, paths_of
+from worker.addresses import Address, address_of
 from worker.builtin.scope import Scope
 from worker.history import History
 from worker.interceptor import CallContext

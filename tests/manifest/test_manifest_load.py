@@ -371,14 +371,13 @@ def test_a_key_given_by_set_is_refused_and_never_shown(write: Write) -> None:
 def test_what_is_not_served_yet_is_refused_not_ignored(write: Write) -> None:
     text = MODEL + (
         "[sandbox]\nmode = 'off'\n[rollover]\nat = '80%'\n"
-        "[[mcp]]\nname = 'docs'\ncommand = ['docs-mcp']\n[[hooks]]\nevent = 'PreToolUse'\ncommand = ['./check']\n"
-        "[tools]\nenable = ['read_file', 'fetch_url']\n"
+        "[[mcp]]\nname = 'docs'\ncommand = ['docs-mcp']\n"
+        "[tools]\nenable = ['read_file', 'spawn_pod']\n"
     )
     found = problems(write(text))
     assert {(problem.key, problem.line) for problem in found} == {
         ("[[mcp]]", 7),
-        ("[[hooks]]", 10),
-        ("[tools] enable", 14),
+        ("[tools] enable", 11),
     }
     assert all("not served yet" in problem.message for problem in found)
 
