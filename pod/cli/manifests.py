@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from pod.cli.failing import note
-from pod.cli.output import is_terminal, show, show_json
+from pod.cli.output import is_terminal, put, show, show_json
 from pod.cli.run import folder_of
 from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
@@ -47,7 +47,7 @@ def _new(args: argparse.Namespace) -> int:
         raise UsageProblem(f"{name} {said(error)}; name the pod with --name") from error
     create_model(args.model)  # raises for a name that no run would take
     if path is None:
-        show(text)
+        put(text)
         if is_terminal(sys.stdout):
             note(f"`pod manifest new {name}.toml` writes it into a file")
         return 0
@@ -108,13 +108,15 @@ def _show(args: argparse.Namespace) -> int:
     if args.json:
         sources = {key: str(origin) for key, origin in loaded.sources.items()}
         show_json({"manifest": loaded.manifest.model_dump(mode="json"), "sources": sources, "digest": loaded.digest})
+    elif args.toml:
+        put(to_toml(loaded.manifest))
     else:
-        show(to_toml(loaded.manifest) if args.toml else as_table(loaded))
+        show(as_table(loaded))
     return 0
 
 
 def _schema(args: argparse.Namespace) -> int:
     from pod.manifest.render import json_schema
 
-    show(json.dumps(json_schema(), indent=2))
+    put(json.dumps(json_schema(), indent=2))
     return 0
