@@ -123,7 +123,7 @@ def _plain(char: str) -> str:
 
 def attribute(value: str) -> str:
     """A value that cannot leave its quotes or its line."""
-    return html.escape(_LINE_BREAKS.sub(" ", value), quote=True)
+    return neutral(html.escape(_LINE_BREAKS.sub(" ", value), quote=True))
 
 
 def context_text(item: ContextItem) -> str:
