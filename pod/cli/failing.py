@@ -111,11 +111,12 @@ def note(text: str) -> None:
 
 
 def _keep_traceback(error: BaseException) -> Path | None:
+    from pod.log.files import Files
     from pod.log.folder import default_home
 
     try:
         folder = default_home() / "crash"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Files().make_folder(folder)
         path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:

@@ -85,6 +85,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "native": {"context": {"policy": "native"}},
 }
 RUNGS = {"compact": "compact", "checkpoint": "checkpoint", "rollover": "rollover", "native": "native"}
+PRUNED = {"compact", "rollover"}
+"""Under these, old results go to stubs before a window ends; under the others each window ends by the rung alone."""
 BATCH = 6
 TASK = "Read the pages and tell me what they hold."
 
@@ -148,7 +150,7 @@ def opened(rig: Rig, server: ProviderServer, policy: str, ran: list[str], said: 
         tools={"enable": ("read_file", "tasks")},
         permissions={"profile": "workspace-write", "when_headless": "pause", "rules": [{"tool": "deploy", "action": "ask"}]},
         compaction={"request_threshold": 14_000, "source": "overview", "retained_tokens": 2_000, "retained_floor_tokens": 500},
-        prune={"enabled": True, "protected_tokens": 1_500, "min_savings": 500},
+        prune={"enabled": policy in PRUNED, "protected_tokens": 1_500, "min_savings": 500},
     )  # fmt: skip
     return Pod.open(made, name="p", home=rig.home, cwd=rig.cwd, tools=tools)
 
@@ -175,8 +177,9 @@ async def test_hostile_history_gains_no_authority(policy: str, rig: Rig, monkeyp
             [asked] = pod.approvals
             assert asked.tool == "deploy"
     assert not server.rejected
-    assert RUNGS[policy] in {record.rung for record in rig.of(e.CompactionCompleted)}
-    assert "pruned" in rig.kinds() or policy == "native"
+    rungs = [(record.rung, record.state, record.reason) for record in rig.of(e.CompactionRung)]
+    assert RUNGS[policy] in {record.rung for record in rig.of(e.CompactionCompleted)}, rungs
+    assert ("pruned" in rig.kinds()) == (policy in PRUNED)
     sent = [Sent.of("anthropic", request) for request in server.requests if b"You write the memory" not in request.body]
     systems = {each.system for each in sent}
     assert all("evil" not in system and "Deploy" not in system and system.count(tag) == 1 for system in systems)
