@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 
 from cli.cli_rig import Rig
 
@@ -56,19 +55,6 @@ def test_output_goes_to_a_file_instead(rig: Rig) -> None:
     with ProviderServer([Answer("to the file")]) as server:
         ran = rig.pod("run", rig.manifest(server), "x", "-o", target)
     assert (ran.code, ran.text, target.read_text()) == (0, "", "to the file\n")
-
-
-def test_b121_standard_input_that_stays_open_is_not_waited_for(rig: Rig) -> None:
-    read, write = os.pipe()
-    try:
-        with ProviderServer([Answer("ok")]) as server:
-            began = time.monotonic()
-            ran = rig.pod("run", rig.manifest(server), "x", stdin=read)
-            assert (ran.code, ran.text) == (0, "ok\n")
-            assert time.monotonic() - began < 20
-    finally:
-        os.close(read)
-        os.close(write)
 
 
 def test_a_dash_reads_the_task_from_standard_input_and_an_empty_one_is_an_error(rig: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from tests.wires.wires_rig import Sent, hurry, manifest, strings
 from worker.items import ContextItem, ContextKind, OrderItem
 from worker.models.encoding import context_text, neutral, order_text
 from worker.testing.provider_server import Answer, Call, ProviderServer, RecordedRequest, Step
-from worker.text import untagged
+from worker.text import byte_prefix, byte_suffix, clean, untagged
+from worker.tool_output import head_and_tail, serialised_prefix, serialised_suffix
 from worker.tools import Tool, tool
 
 TAG = "0a1b2c3d4e5f"
@@ -69,6 +71,18 @@ def test_what_is_neutral_stays_so_and_says_the_same(text: str) -> None:
 def test_the_tag_is_broken_up_however_it_is_written(written: str) -> None:
     found = untagged(f"x {written} y", TAG)
     assert found == "x 0a1b-2c3d4e5f y" and untagged(found, TAG) == found
+
+
+@pytest.mark.parametrize("whole", ["a👩‍👩‍👧🇩🇪é", "🎉" * 5, "日本\U0001f1e9\U0001f1ea\x00\n", "half \ud83d here"])
+def test_b145_a_cut_at_each_position_is_valid_unicode(whole: str) -> None:
+    """B145: over emoji, flags and joined sequences, by bytes and as serialised, from either end."""
+    text = clean(whole)
+    for limit in range(len(text.encode()) + 12):
+        starts = (byte_prefix(text, limit), serialised_prefix(text, limit))
+        ends = (byte_suffix(text, limit), serialised_suffix(text, limit))
+        assert all(text.startswith(start) for start in starts) and all(text.endswith(end) for end in ends)
+        assert max(len(each.encode()) for each in (*starts, *ends)) <= limit
+        json.dumps(head_and_tail(text * 9, text * 9, 9_999, limit, "elsewhere"), ensure_ascii=False).encode()
 
 
 def test_code_with_words_alike_is_left_alone() -> None:
@@ -158,7 +172,7 @@ def opened(rig: Rig, server: ProviderServer, policy: str, ran: list[str], said: 
 @pytest.mark.anyio
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_hostile_history_gains_no_authority(policy: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """B039, B040, B044: pages, a file, notes, tasks and summaries say all of the table; the gated call is asked about, orders are
+    """B039, B040, B044, B145: pages, a file, notes, tasks and summaries say all of the table; the gated call is asked about, orders are
     the runtime's alone, each item has one wrapper, and what was data is data."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test-1234567890")
     story, ran = Story(), list[str]()
