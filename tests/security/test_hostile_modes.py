@@ -132,15 +132,14 @@ def test_b082_a_providers_key_stands_in_nothing_that_a_run_leaves_or_says(shell:
         nonlocal asked
         asked += 1
         assert request.headers["authorization"] == f"Bearer {KEY}"
-        return Http(500, quoted) if asked == 2 else working(request)
+        return Http(500, {"error": {"message": quoted["error"]["message"]}}) if asked == 2 else working(request)
 
     debug = {
         "TEST_KEY": KEY, "OPENAI_LOG": "debug", "ANTHROPIC_LOG": "debug", "HTTPX_LOG_LEVEL": "trace", "PYTHONDEVMODE": "1",
         "PYTHONWARNINGS": "ignore",
     }  # fmt: skip
     with ProviderServer(answer) as server:
-        more = COMPACTS.replace("[context]", "[context]", 1)
-        manifest = shell.manifest(server, tools=["read_file"], more=more)
+        manifest = shell.manifest(server, tools=["read_file"], more=COMPACTS)
         manifest.write_text(manifest.read_text().replace("max_attempts = 1", "max_attempts = 3"))
         ran = shell.pod("run", manifest, "read it", "--name", "a", "-v", "--output-format", "stream-json", **debug)
         assert ran.code == 0 and "compacted by compact" in ran.err, ran.err
