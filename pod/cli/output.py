@@ -222,8 +222,8 @@ def _write(text: str, stream: TextIO) -> None:
 def put(text: str, stream: TextIO | None = None) -> None:
     """Prints a text that is the result itself: shown as `visible` does on a terminal, unchanged into a pipe or a file. Raises
     `BrokenPipeError`, `OutputFailed`."""
-    stream = sys.stdout if stream is None else stream
-    _write(visible(text) if is_terminal(stream) else text, stream)
+    target = sys.stdout if stream is None else stream
+    _write(visible(text) if is_terminal(target) else text, target)
 
 
 def show(text: str) -> None:

@@ -80,7 +80,8 @@ def test_b095_nothing_runs_and_nothing_is_asked_for_in_a_browser(browser: Browse
         "for (let more = 6; more > 0; more--) {"
         "  for (const b of buttons()) { b.click(); seen.push(document.querySelector('#entry pre')?.textContent ?? ''); }"
         "  if (!earlier()) break; earlier().click(); }"
-        "for (const e of document.querySelectorAll('#entry *, #steps *, #facts *')) { e.dispatchEvent(new Event('mouseover')); e.dispatchEvent(new Event('focus')); }"
+        "for (const e of document.querySelectorAll('#entry *, #steps *, #facts *')) {"
+        "  e.dispatchEvent(new Event('mouseover')); e.dispatchEvent(new Event('focus')); }"
         "return seen.join('\\n')"
     )
     assert not followed(shown) and not [text for text in MARKUP if visible(text) not in shown]
