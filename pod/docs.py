@@ -39,6 +39,10 @@ CLI_HEAD = """\
 alone (or the stream); progress, warnings and hints go to standard error. Pods lie in `$POD_HOME` (default `$XDG_STATE_HOME/pod`, else
 `~/.local/state/pod`).
 
+What comes from models, tools, files, servers and manifests never steers a terminal: controls, marks of direction and what has no width are shown as
+escapes (`\\x1b`, `\\u202e`), in all that a command tells. The answer of a run, an artifact, a manifest and a script are shown so on a terminal alone;
+a pipe, or the file of `-o`, gets them unchanged. JSON holds the same characters as its own escapes.
+
 This page is made from the parsers by `make docs`; a test keeps it true.
 """
 

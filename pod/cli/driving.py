@@ -19,7 +19,7 @@ from pod.cli.output import Output, OutputFailed
 from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
-from pod.cli.text import safe_json, way_out
+from pod.cli.text import way_out
 from pod.errors import PodBusy
 from pod.events import Event, Init, Result
 from pod.log.folder import PodFolder
@@ -28,6 +28,7 @@ from pod.pod import Pod, RunHandle
 from pod.result import EXIT, RunResult, failed_result
 from pod.stored import record_change
 from pod.unfinished import check_stored
+from worker.text import visible_json
 
 WAIT_STEP = 0.5
 """Seconds between two tries to become the writer of a busy pod."""
@@ -225,7 +226,7 @@ def _shown(result: RunResult) -> str:
     """What standard output gets as text: the answer, or the JSON value that it is to a schema."""
     if result.output is None:
         return result.text or ""
-    return safe_json(json.dumps(result.output, ensure_ascii=False, indent=2))
+    return visible_json(json.dumps(result.output, ensure_ascii=False, indent=2))
 
 
 def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, raised: bool) -> None:
@@ -274,10 +275,10 @@ NO_ROOM = frozenset({"over_budget", "compact_thrash", "overflow", "context"})
 
 
 def _show_open(name: str, asked: Any) -> None:
-    from pod.cli.text import clean, one_line, told
+    from pod.cli.text import diff_lines, one_line, told
 
     note(f"  {one_line(told(asked.tool, asked.summary), 300)}")
-    for line in clean(asked.diff or "").splitlines()[:40]:
+    for line in diff_lines(asked.diff, 40):
         note(f"    {line}")
     note(f"    {way_out(name, asked.id)}")
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from pod.cli.failing import note
-from pod.cli.output import is_terminal, show, show_json
+from pod.cli.output import is_terminal, put, show, show_json
 from pod.cli.run import folder_of
-from pod.cli.text import clean
 from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
 from pod.manifest.render import toml_value
 from pod.manifest.values import is_table
+from worker.text import visible
 
 
 def manifest(args: argparse.Namespace) -> int:
@@ -38,7 +38,7 @@ def _new(args: argparse.Namespace) -> int:
     file = path.name if path is not None else f"{name.rpartition('/')[2]}.toml"
     text = _fresh(args, file)
     if path is None:
-        show(text)
+        put(text)
         if is_terminal(sys.stdout):
             note(f"`pod manifest new {name}.toml` writes it into a file")
         return 0
@@ -170,19 +170,21 @@ def _show(args: argparse.Namespace) -> int:
                 ],
             },
         })  # fmt: skip
+    elif args.toml:
+        put(to_toml_with_sources(loaded))
     else:
-        show(to_toml_with_sources(loaded) if args.toml else as_table(loaded))
+        show(as_table(loaded))
     _tell(loaded)
     return 0
 
 
 def _tell(loaded: Loaded) -> None:
     for warning in loaded.warnings:
-        note(f"pod: warning: {clean(str(warning))}")
+        note(f"pod: warning: {visible(str(warning))}")
 
 
 def _schema(args: argparse.Namespace) -> int:
     from pod.manifest.render import json_schema
 
-    show(json.dumps(json_schema(), indent=2))
+    put(json.dumps(json_schema(), indent=2))
     return 0

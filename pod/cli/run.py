@@ -16,13 +16,13 @@ from pod.cli.driving import Drive, drive
 from pod.cli.failing import note
 from pod.cli.given import task_of
 from pod.cli.output import Output, not_over, output_of
-from pod.cli.text import clean
 from pod.errors import UsageProblem
 from pod.instructions import collect
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, load_manifest
 from pod.manifest.layers import Flag, Override
 from pod.manifest.source import no_file
+from worker.text import visible
 
 if TYPE_CHECKING:
     from pod.stored import Kept
@@ -191,7 +191,7 @@ def _loaded(args: argparse.Namespace, cwd: Path) -> Loaded:
 
     loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd, more=check_parts)
     for warning in loaded.warnings:
-        note(f"pod: warning: {clean(str(warning))}")
+        note(f"pod: warning: {visible(str(warning))}")
     return loaded
 
 

@@ -10,7 +10,6 @@ import argparse
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,6 +177,6 @@ def order(folder: PodFolder, kind: CommandKind, values: dict[str, Any], otherwis
     """Leaves a command with a living writer, or does it here where there is none."""
     if folder.is_busy():
         post(folder, Command(kind=kind, args=values))
-        print(f"pod {folder.name}: left in the inbox; it is followed at the next request", file=sys.stderr)
+        note(f"pod {folder.name}: left in the inbox; it is followed at the next request")
         return 0
     return otherwise()

@@ -12,14 +12,14 @@ from typing import Any
 
 from pod.cli.failing import note
 from pod.cli.output import is_terminal, show, show_json
-from pod.cli.text import clean, count, one_line, table
+from pod.cli.text import count, one_line, table
 from pod.errors import UsageProblem
 from pod.manifest.load import PROJECT_FILE, Loaded, load_project
 from pod.manifest.project import Project
 from pod.manifest.render import toml_value
 from pod.manifest.source import is_there
 from pod.trust import Decision, Decisions, Refused
-from worker.text import sha256
+from worker.text import sha256, visible
 
 
 def trust(args: argparse.Namespace) -> int:
@@ -95,7 +95,7 @@ _STATES = {
 
 
 def _lines(project: Project, loaded: Loaded, state: str) -> list[str]:
-    lines = [f"{clean(str(project.file))}: {_STATES[state]}"]
+    lines = [f"{visible(str(project.file))}: {_STATES[state]}"]
     asks = [(each.problem, each.value, each.before) for each in project.left_out]
     if asks:
         lines.append("asks for what only a trusted folder gets:")

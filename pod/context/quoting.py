@@ -13,7 +13,7 @@ from compact_worker.overview import one_line
 from interceptors.redact import Masker
 from pod.context.secrecy import without_secrets
 from worker.models.encoding import neutral
-from worker.text import clean
+from worker.text import clean, untagged
 
 BOUND = 6_000
 """Characters of one text that are looked at: two thirds from its beginning, the rest from its end."""
@@ -143,9 +143,7 @@ class Quoter:
 
     def _unmarked(self, text: str) -> str:
         """Without what could be taken for the runtime's own marks."""
-        if self.tag:
-            text = text.replace(self.tag, "[tag]")
-        return _HEADER.sub("(", _TAG.sub("&lt;", neutral(text)))
+        return _HEADER.sub("(", _TAG.sub("&lt;", neutral(untagged(text, self.tag))))
 
 
 def printable(text: str) -> str:
