@@ -16,6 +16,7 @@ from offline.survey_drive import Drive, above
 from offline.survey_reading import expected
 from offline.survey_tree import grow
 
+from worker.errors import BadRequest
 from worker.items import (
     AssistantItem,
     ContextItem,
@@ -30,6 +31,7 @@ from worker.items import (
 )
 from worker.models.anthropic import MessagesModel
 from worker.models.base import ModelSettings, NativeWay, Reply, Request, ToolSpec, Usage
+from worker.models.openai_chat import ChatModel
 from worker.models.openai_responses import ResponsesModel
 from worker.models.registry import create_model
 from worker.models.wire import Wire
@@ -40,7 +42,7 @@ from worker.testing.provider_agent import ProviderAgent
 from worker.testing.provider_http import RecordedRequest
 from worker.testing.provider_server import Answer, ProviderServer
 
-WIRES: dict[str, Any] = {"openai": ResponsesModel, "anthropic": MessagesModel}
+WIRES: dict[str, Any] = {"openai": ResponsesModel, "anthropic": MessagesModel, "openai-chat": ChatModel}
 NAMES = {"openai": "openai:gpt-6-sol", "anthropic": "anthropic:claude-opus-5-5"}
 WAYS: list[tuple[str, NativeWay]] = [
     ("openai", "responses.compact"), ("openai", "compaction_trigger"), ("anthropic", "summarize")
@@ -120,7 +122,7 @@ def test_an_error_is_told_where_the_wire_says_it() -> None:
         ToolResultItem(call_id="c", name="look", status="denied", summary="no"),
     ]  # fmt: skip
     told = {wire: next(x.status for x in shown(wire, items).items if x.type == "tool_result") for wire in WIRES}
-    assert told == {"openai": "ok", "anthropic": "error"}
+    assert told == {"openai": "ok", "openai-chat": "ok", "anthropic": "error"}
     agent = ProviderAgent("openai", lambda _: make_reply(), status_of=lambda text: "denied" if text == "no" else "ok")
     body = ResponsesModel("m").body(Request("", (), items, Wire(ResponsesModel("m").encoder, items).body(), 1))
     assert agent.request(RecordedRequest("POST", "/", {}, body)).items[-1].status == "denied"  # type: ignore[union-attr]
@@ -228,3 +230,27 @@ async def test_a_whole_survey_runs_behind_the_wire_with_compactions_by_the_provi
     assert drive.losses >= 2 and len(server.compacted) == drive.losses
     assert server.rejected == [] and sending.dropped == []
     assert isinstance(drive.items[0], OpaqueItem)
+
+
+def test_on_chat_completions_the_users_own_messages_between_two_replies_are_one() -> None:
+    wrapped = ContextItem(kind="notice", text="a\n\nb", source="clock")
+    items = [UserItem(text="one"), UserItem(text="two"), wrapped, UserItem(text="three")]
+    assert bare(shown("openai-chat", items).items) == bare([UserItem(text="one\n\ntwo"), wrapped, UserItem(text="three")])
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("wire", sorted(WIRES))
+async def test_a_function_that_raises_is_told_as_a_refusal_that_is_not_tried_again(wire: Any) -> None:
+    def broken(_: Request) -> Reply:
+        raise KeyError("no_such_key")
+
+    with ProviderServer(ProviderAgent(wire, broken), wire=wire, strict=True) as server:
+        names = {**NAMES, "openai-chat": "openai-chat:local"}
+        model = create_model(names[wire], ModelSettings(base_url=server.url))
+        items = [UserItem(text="x")]
+        try:
+            with pytest.raises(BadRequest, match=r"raised KeyError: 'no_such_key' \(test_provider_agent\.py:\d+\)"):
+                await model.send(Request("", (), items, Wire(model.encoder, items).body(), 10), lambda _: None)
+        finally:
+            await model.aclose()
+        assert len(server.requests) == 1

@@ -6,7 +6,8 @@
 
 So a whole agent that needs no key runs through the real adapters, streams and checks, also through compactions by the
 provider. What the wire does not carry is lost, as it is for every model: a tool result is its text, whose first line is
-taken for the summary, and on `openai` it has no status.
+taken for the summary, and on `openai` and `openai-chat` it has no status. On `openai-chat` the texts of the user's side
+between two replies are one message: what the runtime wrapped is found in it again, the user's own messages in between are one.
 """
 
 from __future__ import annotations
@@ -36,9 +37,8 @@ from worker.testing.function_model import COUNTED
 from worker.testing.provider_compaction import seen
 from worker.testing.provider_http import RecordedRequest
 from worker.testing.provider_steps import Answer
-from worker.testing.provider_wires import Call, Tokens
+from worker.testing.provider_wires import Call, Tokens, WireName
 
-AgentWire: TypeAlias = Literal["openai", "anthropic"]
 ReplyFunction: TypeAlias = Callable[[Request], Reply]
 
 _WRAPPED = re.compile(
@@ -46,6 +46,11 @@ _WRAPPED = re.compile(
     r"(?P<text>.*)\n</(?:context|order)>",
     re.DOTALL,
 )
+_PIECES = re.compile(
+    r"(?:\A|(?<=\n\n))<(?P<tag>context|order) [^>\n]*>\n.*?\n</(?P=tag)>(?=\n\n|\Z)",
+    re.DOTALL,
+)
+"""What is wrapped in a text that joins several by blank lines."""
 
 
 class ProviderAgent:
@@ -57,13 +62,13 @@ class ProviderAgent:
 
     def __init__(
         self,
-        wire: AgentWire,
+        wire: WireName,
         function: ReplyFunction,
         *,
         summarize: Callable[[Request], str] | None = None,
         status_of: Callable[[str], ResultStatus] = lambda _: "ok",
     ) -> None:
-        self.wire: AgentWire = wire
+        self.wire: WireName = wire
         self._function = function
         self._summarize = summarize or _texts
         self._status_of = status_of
@@ -89,17 +94,20 @@ class ProviderAgent:
     def request(self, request: RecordedRequest) -> Request:
         """A recorded request as the function sees it: memories opened, in items that have the same ids each time."""
         body = seen(self.wire, request.json).body
-        read = _responses_items if self.wire == "openai" else _messages_items
-        system = body.get("instructions") if self.wire == "openai" else body.get("system")
+        match self.wire:
+            case "openai":
+                system, items = body.get("instructions"), _responses_items(body, self._status_of)
+            case "anthropic":
+                system, items = body.get("system"), _messages_items(body)
+            case "openai-chat":
+                system, items = _chat_system(body), _chat_items(body, self._status_of)
+        longest = (body.get(key) for key in ("max_output_tokens", "max_completion_tokens", "max_tokens"))
         return Request(
-            system=system if isinstance(system, str) else "".join(x["text"] for x in _blocks(system)),
-            tools=tuple(
-                ToolSpec(x["name"], x.get("description", ""), x.get("parameters") or x["input_schema"])
-                for x in _blocks(body.get("tools"))
-            ),
-            items=tuple(_named(read(body, self._status_of))),
+            system=_text(system),
+            tools=tuple(_spec(tool.get("function") or tool) for tool in _blocks(body.get("tools"))),
+            items=tuple(_named(items)),
             encoded=json.dumps(body.get("input" if self.wire == "openai" else "messages")).encode(),
-            max_output_tokens=int(body.get("max_output_tokens") or body.get("max_tokens") or 0),
+            max_output_tokens=next((int(tokens) for tokens in longest if tokens), 0),
             cache_key=str(body.get("prompt_cache_key", "")),
         )
 
@@ -112,7 +120,7 @@ def _named(items: Iterator[Item]) -> Iterator[Item]:
         yield item.model_copy(update={"id": digest.hexdigest()[:32]})
 
 
-def _messages_items(body: dict[str, Any], _: Callable[[str], ResultStatus]) -> Iterator[Item]:
+def _messages_items(body: dict[str, Any]) -> Iterator[Item]:
     names: dict[str, str] = {}
     for number, message in enumerate(_blocks(body.get("messages"))):
         for block in _blocks(message["content"]):
@@ -158,6 +166,45 @@ def _responses_items(body: dict[str, Any], status_of: Callable[[str], ResultStat
                 yield _result(item["call_id"], names, text, status_of(text))
             case _:
                 pass
+
+
+def _chat_system(body: dict[str, Any]) -> str:
+    messages = _blocks(body.get("messages"))
+    return "\n\n".join(_text(x.get("content")) for x in messages if x["role"] in ("system", "developer"))
+
+
+def _chat_items(body: dict[str, Any], status_of: Callable[[str], ResultStatus]) -> Iterator[Item]:
+    names: dict[str, str] = {}
+    for number, message in enumerate(_blocks(body.get("messages"))):
+        text = _text(message.get("content"))
+        match message["role"]:
+            case "user":
+                yield from (_said(piece) for piece in _pieces(text) if piece)
+            case "assistant":
+                if text:
+                    yield AssistantItem(text=text, reply=f"r{number}")
+                for call in _blocks(message.get("tool_calls")):
+                    made = call["function"]
+                    names[call["id"]] = made["name"]
+                    yield _call(call["id"], made["name"], made["arguments"], number)
+            case "tool":
+                yield _result(message["tool_call_id"], names, text, status_of(text))
+            case _:
+                pass
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """What the runtime wrapped in a text, and what stands between."""
+    at = 0
+    for found in _PIECES.finditer(text):
+        yield text[at : found.start()].removesuffix("\n\n")
+        yield found[0]
+        at = found.end() + 2
+    yield text[at:]
+
+
+def _spec(tool: dict[str, Any]) -> ToolSpec:
+    return ToolSpec(tool["name"], tool.get("description", ""), tool.get("parameters") or tool["input_schema"])
 
 
 def _said(text: str) -> Item:

@@ -20,9 +20,11 @@ import contextlib
 import json
 import socket
 import threading
+import traceback
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, cast, get_args
+from typing import Any, Self, TypeAlias, TypeVar, cast, get_args
 
 from worker.models.base import NativeWay
 from worker.models.table import WAYS
@@ -79,6 +81,8 @@ MAX_CONNECTIONS = 128
 SOCKET_LIMIT = 30.0
 """Seconds that any wait on a socket may take, silence included."""
 
+
+T = TypeVar("T")
 
 Count: TypeAlias = int | Http | Drop
 """What a request to count gets: the tokens, an error, or nothing."""
@@ -281,7 +285,7 @@ class ProviderServer:
 
     def _count(self, connection: Connection, request: RecordedRequest, number: int) -> bool:
         answer = Http(404, error_body(self.wire, "no such path", kind="not_found_error"))
-        match self._counts(request) if self._counts else answer:
+        match self._ask(self._counts, request) if self._counts else answer:
             case Drop():
                 return False
             case Http() as made:
@@ -290,7 +294,7 @@ class ProviderServer:
                 return connection.plain(Http(200, count_body(self.wire, tokens)), number)
 
     def _compaction(self, request: RecordedRequest) -> CompactionStep:
-        made: object = self._compacts(request) if callable(self._compacts) else self._compacts
+        made: object = self._ask(self._compacts, request) if callable(self._compacts) else self._compacts
         if isinstance(made, str):
             return Compaction(made)
         if isinstance(made, Compaction | Http | ErrorEvent | Empty | Raw | Drop):
@@ -332,7 +336,7 @@ class ProviderServer:
 
     def _next(self, request: RecordedRequest) -> Step:
         if self._responder is not None:
-            made: object = self._responder(request)
+            made: object = self._ask(self._responder, request)
             if isinstance(made, get_args(Step)):
                 return made
             message = f"the function of the test server gave no step, but {type(made).__name__} {made!r:.80}"
@@ -342,6 +346,16 @@ class ProviderServer:
                 self._taken += 1
                 return self._steps[self._taken - 1]
         return Http(400, error_body(self.wire, "the script of the test server has no step for this request"))
+
+    def _ask(self, function: Callable[[RecordedRequest], T], request: RecordedRequest) -> T | Http:
+        """What a user's function makes of a request; a refusal that says so where it raises."""
+        try:
+            return function(request)
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(at.filename).name}:{at.lineno}"
+            message = f"the function of the test server raised {type(error).__name__}: {error} ({where})"
+            return Http(400, error_body(self.wire, message))
 
     def _content(
         self, step: Answer, body: dict[str, Any], number: int, transformations: list[dict[str, Any]]
