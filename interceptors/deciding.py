@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -50,10 +50,24 @@ def decide(facts: CallFacts, profile: Profile, rules: Sequence[Rule] = (), *, wr
     """
     if facts.outside is not None:
         return Verdict("deny", facts.outside)
-    verdict = _by_rule(facts, rules) or _by_profile(facts, profile, writes_granted)
-    if verdict.action == "ask" and profile == "unattended":
-        return Verdict("deny", f"{verdict.reason}, and the profile 'unattended' never asks")
-    return verdict
+    ruled = _by_rule(facts, rules)
+    if ruled is None:
+        verdict = _by_profile(facts, profile, writes_granted)
+        return verdict if verdict.action == "allow" else replace(verdict, reason=verdict.reason + _missed(facts, rules))
+    if ruled.action == "ask" and profile == "unattended":
+        return Verdict("deny", f"{ruled.reason}, and the profile 'unattended' never asks")
+    return ruled
+
+
+def _missed(facts: CallFacts, rules: Sequence[Rule]) -> str:
+    """Why rules that allow calls of this tool do not allow this one, to be said behind the verdict; nothing where there are none."""
+    if not any(rule.action == "allow" and fnmatchcase(facts.tool, rule.tool) for rule in rules):
+        return ""
+    if facts.effect == "process" and not facts.plain:
+        return " (no rule with a pattern allows a line with a substitution, redirection, group or open quote)"
+    if len(facts.parts) > 1:
+        return " (no rules allow each part of it)"
+    return " (no rule allows it)"
 
 
 def _by_rule(facts: CallFacts, rules: Sequence[Rule]) -> Verdict | None:
@@ -134,4 +148,6 @@ def _by_profile(facts: CallFacts, profile: Profile, writes_granted: bool) -> Ver
         if writes_granted:
             return Verdict("allow", "writes in scope were approved for this run")
         return Verdict("ask", f"{name}: the first write of a run asks", "run")
+    if profile == "unattended":
+        return Verdict("deny", f"{name}: a {facts.effect} call needs a rule that allows it")
     return Verdict("ask", f"{name}: each {facts.effect} call asks")

@@ -155,9 +155,14 @@ class Pod:
     def run_sync(
         cls, manifest: str | os.PathLike[str] | Manifest, task: str, *, backend: str = "asyncio", **options: Any
     ) -> RunResult:
-        """Runs one task to its end, for scripts without an event loop. Raises what `open`, entering and `run` do; for a blank task
-        no pod is made."""
+        """Runs one task to its end, for scripts without an event loop; inside of one it raises `UsageProblem`. Raises what `open`,
+        entering and `run` do; for a blank task no pod is made."""
         said(task)
+        if _in_a_loop():
+            raise UsageProblem(
+                "Pod.run_sync is for scripts without an event loop, and one is running here: "
+                "use `async with Pod.open(...) as pod: result = await pod.run(...)`"
+            )
 
         async def main() -> RunResult:
             async with cls.open(manifest, **options) as pod:
@@ -432,6 +437,14 @@ def _compact_models(given: Model | str | None, manifest: Manifest, models: tuple
         return (given,)
     section = manifest.compaction.model if manifest.compaction else None
     return models if section is None or section.name is None else setup.models_of(section)
+
+
+def _in_a_loop() -> bool:
+    try:
+        anyio.get_current_task()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _generated(loaded: Loaded | None) -> str:

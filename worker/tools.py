@@ -224,7 +224,8 @@ def _build(
         return function(**given(values, context))
 
     threaded = not inspect.iscoroutinefunction(function)
-    text = description or "\n\n".join(part for part in (doc.short_description, doc.long_description) if part)
+    between = "\n\n" if doc.blank_after_short_description else "\n"  # a first paragraph may have several lines
+    text = description or between.join(part for part in (doc.short_description, doc.long_description) if part)
     runs = InThread(function, given) if threaded else call
     return Tool(name=label, description=text, parameters=_schema(model), call=runs, validate=validate, **policy)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from pod.cli.output import show, show_json
@@ -134,7 +136,17 @@ def tools(args: argparse.Namespace) -> int:
             for t in found
         ])  # fmt: skip
         return 0
-    show(table([(t.name, t.effect, t.description.split("\n\n")[0]) for t in found], ("NAME", "EFFECT", "WHAT IT DOES")))
-    show(f"On by default: {', '.join(on)}. Where [tools] enable is set, exactly those that it lists are on; the runtime adds "
-         "jobs beside shell, and session_history where it shortens the context.")  # fmt: skip
+    width = max(get_terminal_size().columns, 60)
+    before = sum(
+        max(map(len, column)) + 2 for column in (("EFFECT", *(t.effect for t in found)), [t.name for t in found])
+    )
+    rows: list[tuple[str, str, str]] = []
+    for each in found:
+        about = " ".join(each.description.split("\n\n")[0].split())
+        lines = textwrap.wrap(about, width - before)
+        rows += [(each.name, each.effect, lines[0]), *(("", "", line) for line in lines[1:])]
+    show(table(rows, ("NAME", "EFFECT", "WHAT IT DOES")))
+    last = (f"On by default: {', '.join(on)}. Where [tools] enable is set, exactly those that it lists are on; the runtime adds "
+            "jobs beside shell, and session_history where it shortens the context.")  # fmt: skip
+    show(textwrap.fill(last, width, break_on_hyphens=False))
     return 0

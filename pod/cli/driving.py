@@ -19,7 +19,7 @@ from pod.cli.output import Output, OutputFailed
 from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
-from pod.cli.text import way_out
+from pod.cli.text import ways_out
 from pod.errors import PodBusy
 from pod.events import Event, Init, Result
 from pod.log.folder import PodFolder
@@ -56,7 +56,7 @@ class Drive:
 async def drive(job: Drive, output: Output) -> int:
     """Runs to the end. Returns the exit code. Raises what the pod raises before its run began."""
     stopping = Stopping()
-    progress = progress_of(output)
+    progress = progress_of(output, _told(job.manifest))
     stopping.before_exit = progress.close
     code = 130
     async with handled(stopping):
@@ -83,6 +83,11 @@ async def _opened(job: Drive, output: Output, progress: Progress, stopping: Stop
                 continue
             break
         return await _Driving(pod, job, output, progress, stopping).run()
+
+
+def _told(manifest: object) -> tuple[str, ...]:
+    """The warnings that the command has told before the run puts them on record."""
+    return tuple(str(warning) for warning in manifest.warnings) if isinstance(manifest, Loaded) else ()
 
 
 class _Driving:
@@ -242,9 +247,10 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
         case "paused":
             note(f"pod {result.pod}: waiting for a human: {summary(result)}")
             for asked in pod.approvals:
-                _show_open(result.pod, asked)
+                _show_open(result.pod, asked, [each.id for each in pod.approvals])
             if len(pod.approvals) > 1:
-                note(f"  all of them: {way_out(result.pod, '--all')}")
+                note("  all of them:")
+                _show_ways(result.pod, "--all")
             if result.queued:
                 many = len(result.queued)
                 what = "the message is stored, and joins" if many == 1 else f"{many} messages are stored, and join"
@@ -274,13 +280,18 @@ NO_ROOM = frozenset({"over_budget", "compact_thrash", "overflow", "context"})
 """Kinds of ends for which the context was too large."""
 
 
-def _show_open(name: str, asked: Any) -> None:
+def _show_open(name: str, asked: Any, open_ids: list[str]) -> None:
     from pod.cli.text import diff_lines, one_line, told
 
     note(f"  {one_line(told(asked.tool, asked.summary), 300)}")
     for line in diff_lines(asked.diff, 40):
         note(f"    {line}")
-    note(f"    {way_out(name, asked.id)}")
+    _show_ways(name, asked.id, open_ids)
+
+
+def _show_ways(name: str, which: str, open_ids: list[str] | None = None) -> None:
+    for line in ways_out(name, which, open_ids or ()):
+        note(f"    {line}")
 
 
 def _take_signals(lock: Path, owner: dict[str, Any]) -> None:

@@ -42,8 +42,22 @@ PRUNES = {
 WANTING = 5
 """Losses and damage that a page names one by one."""
 
-ASKED = frozenset({"approval.asked", "approval.answered", "permission.denied"})
-"""Events about questions and denials."""
+AS_TOLD = frozenset(
+    {
+        "approval.asked",
+        "approval.answered",
+        "permission.denied",
+        "run.yielded",
+        "retry",
+        "warning",
+        "model.switched",
+        "context.window_learned",
+        "context.size_refused",
+        "process.orphan_killed",
+        "log.repaired",
+    }
+)
+"""Events that stand here in the words of `pod log`."""
 
 
 def inspect(args: argparse.Namespace) -> int:
@@ -52,14 +66,11 @@ def inspect(args: argparse.Namespace) -> int:
     if args.html is not None:
         return _page(folder, args.html)
     timeline = Timeline(Stored(folder))
-    lines = Lines(verbose=True, width=200)
+    told = _Told(Lines(verbose=True, width=200))
     steps: list[Step] = []
-    asked: dict[int, str] = {}
     wanting: list[str] = []
     for line, record in _entries(folder, wanting):
-        event = event_of(line, record)
-        if event is not None and _is_about_a_question(event):
-            asked[line.seq] = lines.of(event) or ""
+        told.add(event_of(line, record))
         if (step := timeline.add(line, record)) is not None:
             steps.append(step)
     if args.json:
@@ -68,7 +79,7 @@ def inspect(args: argparse.Namespace) -> int:
         )
         return 0
     for step in steps:
-        text = asked[step["seq"]] if step["seq"] in asked else _line(step)
+        text = told.line(step)
         if text:
             show(f"{step['seq']:>6}  {step['at'][:19]}Z  {text}")
     show("")
@@ -95,16 +106,37 @@ def _entries(folder: PodFolder, wanting: list[str]) -> Iterator[Entry]:
 # -- the page -------------------------------------------------------------------------------------------------
 
 
-def _is_about_a_question(event: Event) -> bool:
-    return event.type in ASKED or (event.type == "tool.completed" and event.status == "denied")
+class _Told:
+    """The lines of steps; those of some events are in the words that they have elsewhere."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._by_entry: dict[int, str] = {}
+
+    def add(self, event: Event | None) -> None:
+        denied = event is not None and event.type == "tool.completed" and event.status == "denied"
+        if event is not None and (denied or event.type in AS_TOLD):
+            self._by_entry[event.seq] = self._lines.of(event) or ""
+
+    def line(self, step: Step) -> str:
+        found = self._by_entry.get(step["seq"])
+        return _line(step) if found is None else found
+
+    def words(self, step: Step) -> str:
+        """What a step says beside its figures."""
+        if step["type"] == "request.completed":
+            return ", ".join(step["calls"]) or one_line(step["text"])
+        return self.line(step).strip()
 
 
 def _page(folder: PodFolder, target: str) -> int:
     """Writes the timeline as one page of HTML."""
     timeline = Timeline(Stored(folder))
-    page = Page(_words, masker_of(secrets_in(os.environ)))
+    told = _Told(Lines(verbose=True, width=200))
+    page = Page(told.words, masker_of(secrets_in(os.environ)))
     wanting: list[str] = []
     for line, record in _entries(folder, wanting):
+        told.add(event_of(line, record))
         step = timeline.add(line, record)
         if step is not None:
             page.add(step, line, record)
@@ -168,13 +200,6 @@ _ENDS = {
 }
 
 
-def _words(step: Step) -> str:
-    """What a step says beside its figures."""
-    if step["type"] != "request.completed":
-        return _line(step).strip()
-    return ", ".join(step["calls"]) or one_line(step["text"])
-
-
 # -- lines ----------------------------------------------------------------------------------------------------
 
 
@@ -191,8 +216,6 @@ def _line(step: Step) -> str:
             return "run started"
         case "run.ended":
             return one_line(f"run {step['status']}{why_ended(step['error_kind'], step['error'])}", 600)
-        case "run.yielded":
-            return f"yielded: {one_line(step['reason'])}"
         case "request.completed":
             off = step["estimate"] - step["input"]
             cost = f", {money(step['cost_usd'])}" if step["cost_usd"] is not None else ""

@@ -26,6 +26,10 @@ def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:
     Raises `UsageProblem` where there is none.
     """
     found = _by_entry(folder, int(wanted)) if wanted.isdecimal() else _by_id(folder, wanted)
+    if not found and wanted.isdecimal() and (line := _entry(folder, int(wanted))) is not None:
+        raise UsageProblem(
+            f"entry {line.seq} of pod {folder.name!r} ({line.kind}) holds no item: no text that a model sees"
+        )
     if not found:
         lost = "".join(f"; {loss}" for loss in losses(folder))
         raise UsageProblem(
@@ -39,8 +43,13 @@ def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:
 
 
 def _by_entry(folder: PodFolder, seq: int) -> list[Item]:
+    line = _entry(folder, seq)
+    return [] if line is None else list(_items(line))
+
+
+def _entry(folder: PodFolder, seq: int) -> Line | None:
     line = next(iter(SessionReader(folder).lines(seq - 1, origins=True)), None)
-    return list(_items(line)) if line is not None and line.seq == seq else []
+    return line if line is not None and line.seq == seq else None
 
 
 def _by_id(folder: PodFolder, wanted: str) -> list[Item]:

@@ -24,9 +24,9 @@ _STYLES = (
 class Live:
     """Draws with rich, on standard error. Everything shown is cleaned of control characters before it is drawn."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
+    def __init__(self, *, verbose: bool = False, told: tuple[str, ...] = ()) -> None:
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=False)
-        self.lines = Lines(verbose=verbose, width=self.console.width)
+        self.lines = Lines(verbose=verbose, width=self.console.width, told=told)
         self.state = State(self.lines)
         self._live: RichLive | None = None
 

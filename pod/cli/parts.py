@@ -6,6 +6,7 @@ Opens no connection and reads no key; tools and interceptors of the user's own a
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +31,15 @@ from worker.tools import Tool, tool
 def check_parts(loaded: Loaded) -> list[Problem]:
     """Makes each part once; what is wrong with it, and warnings that only this shows."""
     problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded), *_hooks(loaded), *_sandbox(loaded)]
+    absent = list(_programs(loaded))
     if problems or not set(loaded.manifest.tools.enable) <= set(BUILT_IN_TOOLS):
-        return problems
+        return problems + absent
     try:
         names = list(setup.tools_of(loaded.manifest))
     except (UsageProblem, ConfigError) as error:
         key = ("tools", "python" if loaded.manifest.tools.python else "enable")
-        return [_placed(loaded, key, str(error))]
-    return _about_rules(loaded, names)
+        return [_placed(loaded, key, str(error)), *absent]
+    return _about_rules(loaded, names) + absent
 
 
 def doubts(loaded: Loaded) -> Iterator[Problem]:
@@ -123,6 +125,22 @@ def _hooks(loaded: Loaded) -> Iterator[Problem]:
             setup.user_hooks(loaded.manifest.model_copy(update={"hooks": (hook,)}), ())
         except UsageProblem as error:
             yield _placed(loaded, ("hooks", number, "use"), str(error))
+
+
+def _programs(loaded: Loaded) -> Iterator[Problem]:
+    """Programs of hooks that are not there now, which may come: warnings."""
+    for number, hook in enumerate(loaded.manifest.hooks):
+        if hook.command and not _starts(hook.command[0], loaded.cwd):
+            what = hook.command[0] + (f" can't be run in {loaded.cwd}" if "/" in hook.command[0] else " is not in PATH")
+            blocks = (hook.on_error or ("block" if hook.event.startswith("Pre") else "ignore")) == "block"
+            then = (
+                "each call or compaction that it is asked about is then blocked" if blocks else "it is then passed over"
+            )
+            yield _placed(loaded, ("hooks", number, "command"), f"the program {what}", then, warning=True)
+
+
+def _starts(program: str, cwd: Path) -> bool:
+    return shutil.which(cwd / program if "/" in program else program) is not None
 
 
 def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any], Any]) -> Any:

@@ -29,15 +29,15 @@ class Progress(Protocol):
     def close(self) -> None: ...
 
 
-def progress_of(output: Output) -> Progress:
-    """The display that fits."""
+def progress_of(output: Output, told: tuple[str, ...] = ()) -> Progress:
+    """The display that fits. `told` are warnings that it does not show again."""
     if output.quiet:
         return Silent()
     if output.live:
         from pod.cli.live import Live
 
-        return Live(verbose=output.verbose)
-    return Plain(verbose=output.verbose)
+        return Live(verbose=output.verbose, told=told)
+    return Plain(verbose=output.verbose, told=told)
 
 
 class Silent:
@@ -65,8 +65,8 @@ class Silent:
 class Plain(Silent):
     """One short line for each request, tool and compaction."""
 
-    def __init__(self, *, verbose: bool = False) -> None:
-        self.lines = Lines(verbose=verbose, width=_width())
+    def __init__(self, *, verbose: bool = False, told: tuple[str, ...] = ()) -> None:
+        self.lines = Lines(verbose=verbose, width=_width(), told=told)
         self._told = False
 
     def begin(self, init: Init, *, fresh: bool) -> None:
@@ -137,15 +137,16 @@ def _change(change: Any) -> str:
 
 
 class Lines:
-    """Events as lines. Remembers what a line needs from earlier events."""
+    """Events as lines. Remembers what a line needs from earlier events. `told` are warnings that were shown already."""
 
-    def __init__(self, *, verbose: bool = False, width: int = 100) -> None:
+    def __init__(self, *, verbose: bool = False, width: int = 100, told: tuple[str, ...] = ()) -> None:
         self.verbose = verbose
         self.width = width
         self.request = 0
         self.ceiling = 0
         self.cost: float | None = 0.0
         self._compacting = 0.0
+        self.told = told
         self._asked: dict[str, Any] = {}
         self._denied: set[str] = set()
 
@@ -194,6 +195,8 @@ class Lines:
             case "model.switched":
                 verb = "passed over" if event.skipped else "takes over"
                 return self._cut(f"{event.to_model} {verb}: {event.reason}")
+            case "warning" if any(text.endswith(event.message) for text in self.told):
+                return ""
             case "warning":
                 return self._cut(f"warning: {event.message}", room=400)
             case "instructions.changed":

@@ -19,7 +19,7 @@ import anyio
 
 from pod.cli.failing import note
 from pod.cli.output import show, show_json
-from pod.cli.text import one_line, told, way_out
+from pod.cli.text import one_line, told, ways_out
 from pod.errors import PodBusy, PodError
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.log.inbox import Command, CommandKind, post, post_message
@@ -78,7 +78,8 @@ def send(args: argparse.Namespace) -> int:
     note(f"pod {args.name}: the message is stored; {when}")
     for each in asked:
         note(f"  {one_line(told(each.tool, each.summary), 200)}")
-        note(f"    {way_out(args.name, each.id)}")
+        for line in ways_out(args.name, each.id, [other.id for other in asked]):
+            note(f"    {line}")
     return 0
 
 

@@ -14,7 +14,7 @@ from pod.cli.output import show as print_text
 from pod.cli.output import show_json
 from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
-from pod.cli.text import age, count, diff_lines, figures, money, one_line, share, told, way_out
+from pod.cli.text import age, count, diff_lines, figures, money, one_line, share, told, ways_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
 from pod.losses import losses
@@ -224,9 +224,9 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
     for asked in state.approvals.values():
         text.append(f"asks: {one_line(told(asked.tool, asked.summary), 300)}")
         text += [f"  {line}" for line in diff_lines(asked.diff, 40)]
-        text.append(f"  {way_out(look.name, asked.id)}")
+        text += [f"  {line}" for line in ways_out(look.name, asked.id, state.approvals)]
     if len(state.approvals) > 1:
-        text.append(f"all of them: {way_out(look.name, '--all')}")
+        text += ["all of them:", *(f"  {line}" for line in ways_out(look.name, "--all"))]
     said = _last_text(state)
     if said:
         text += ["last words:", *(f"  {line}" for line in visible(said[:2000]).splitlines())]

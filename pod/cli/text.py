@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 
 from worker.text import visible
+
+SHORT_ID = 8
+"""Characters by which a made id is named in a command to copy: its random end."""
+
+_MADE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def one_line(text: str, width: int = 160) -> str:
@@ -75,9 +82,17 @@ def diff_lines(diff: str | None, most: int) -> list[str]:
     return lines if len(lines) <= most else [*lines[:most], f"... {len(lines) - most} more lines"]
 
 
-def way_out(name: str, which: str) -> str:
-    """The commands that answer a question by its id, or every one with `--all`."""
-    return f"pod approve {name} {which} --resume     or: pod deny {name} {which} --resume"
+def ways_out(name: str, which: str, open_ids: Collection[str] = (), *, width: int = 76) -> list[str]:
+    """The commands that answer a question, or every one with `--all`: on one line where they fit into `width` characters.
+
+    A made id is named by its end, as long as no other one in `open_ids` is meant by that too.
+    """
+    short = which[-SHORT_ID:] if _MADE_ID.fullmatch(which) else which
+    if sum(each.startswith(short) or each.endswith(short) for each in open_ids) > 1:
+        short = which
+    yes, no = f"pod approve {name} {short} --resume", f"pod deny {name} {short} --resume"
+    line = f"{yes}   or: {no}"
+    return [line] if len(line) <= width else [yes, f"or: {no}"]
 
 
 def fitted(rows: list[tuple[str, ...]], heads: tuple[str, ...], width: int) -> list[tuple[str, ...]]:

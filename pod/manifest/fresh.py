@@ -28,7 +28,8 @@ FIRST_WEEK = frozenset(
     {
         ("version",), ("pod", "name"), ("worker", "system_prompt"), ("worker", "max_requests"), ("model", "name"),
         ("model", "base_url"), ("model", "api_key_env"), ("model", "context_window"), ("tools", "enable"),
-        ("tools", "python"), ("scope", "read"), ("scope", "write"), ("permissions", "profile"), ("context", "policy"),
+        ("tools", "python"), ("scope", "read"), ("scope", "write"), ("permissions", "profile"), ("permissions", "rules"),
+        ("sandbox", "mode"), ("context", "policy"),
         ("compaction", "threshold"), ("compaction", "request_threshold"), ("limits", "max_cost_usd"),
         ("limits", "max_wall_seconds"),
     }
@@ -36,6 +37,7 @@ FIRST_WEEK = frozenset(
 """The keys that a short manifest explains."""
 
 _WIDTH = 100
+_WHOLE = 360  # characters of a meaning that a short manifest gives whole; of a longer one the first sentence
 _TRIGGERS: Given = {("compaction", "threshold"): "50%", ("compaction", "request_threshold"): "70%"}
 _AT_THE_CEILING: Given = {("context", "policy"): "compact"}
 _FEW_TOOLS: Given = {("tools", "enable"): ["read_file", "edit_file"]}
@@ -66,9 +68,9 @@ class _Writer:
 
     def wanted(self, key: Key) -> bool:
         """Whether a key is in the file at all."""
-        if key.section is None:
-            return self.shown is None or key.path in self.shown or key.path in self.live
-        return key.path in self.live or any(self.wanted(child) for child in children(key.path))
+        if self.shown is None or key.path in self.shown or key.path in self.live:
+            return True
+        return key.section is not None and any(self.wanted(child) for child in children(key.path))
 
     def table(self, key: Key) -> list[str]:
         """A table with its keys. Its header is live where it asks for nothing by itself: then each key in it can be set alone."""
@@ -96,7 +98,8 @@ class _Writer:
         if not self.wanted(key):
             return []
         about = key.field.description or ""
-        lines = _comment(about if self.shown is None else _sentence(about))
+        whole = self.shown is None or len(about) <= _WHOLE
+        lines = _comment(about if whole else _sentence(about))
         name = key.path[-1]
         if key.path in self.live:
             return [*lines, f"{name} = {toml_value(self.live[key.path])}"]

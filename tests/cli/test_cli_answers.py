@@ -57,7 +57,7 @@ def test_without_an_id_all_questions_are_listed_with_what_they_ask(asked: Rig) -
 
 def test_all_answers_every_question_says_what_that_allows_and_is_named_as_a_way_out(asked: Rig) -> None:
     waits = asked.pod("resume", "a")
-    assert waits.code == 3 and "pod approve a --all --resume     or: pod deny a --all --resume" in waits.err
+    assert waits.code == 3 and "pod approve a --all --resume   or: pod deny a --all --resume" in waits.err
     done = asked.pod("approve", "a", "--all", "--resume")
     assert (done.code, done.text) == (0, "done\n"), done.err
     assert "3 approved: writes for the rest of the run and this call" in done.err

@@ -235,7 +235,9 @@ async def test_a_whole_survey_runs_behind_the_wire_with_compactions_by_the_provi
 def test_on_chat_completions_the_users_own_messages_between_two_replies_are_one() -> None:
     wrapped = ContextItem(kind="notice", text="a\n\nb", source="clock")
     items = [UserItem(text="one"), UserItem(text="two"), wrapped, UserItem(text="three")]
-    assert bare(shown("openai-chat", items).items) == bare([UserItem(text="one\n\ntwo"), wrapped, UserItem(text="three")])
+    assert bare(shown("openai-chat", items).items) == bare(
+        [UserItem(text="one\n\ntwo"), wrapped, UserItem(text="three")]
+    )
 
 
 @pytest.mark.anyio

@@ -135,10 +135,10 @@ class Scope:
 
     def _outside(self, text: str, lexical: Path, resolved: Path, use: Use, roots: tuple[Path, ...]) -> ToolFault:
         where = "" if Path(os.path.normpath(lexical)) == resolved else f" (it leads to {resolved})"
-        allowed = ", ".join(self.show(r) for r in roots) or "nothing"
+        allowed = ", ".join("the working folder" if r == self.cwd else self.show(r) for r in roots)
+        may = f"in: {allowed}. Choose a path there, or ask" if roots else "nowhere. Ask"
         return ToolFault(
-            f"outside the {use} scope: {text}{where}. This agent may {use}: {allowed}. "
-            f"Choose a path there, or ask the user to add the folder to [scope] {use}."
+            f"outside the {use} scope: {text}{where}. This agent may {use} {may} the user to add the folder to [scope] {use}."
         )
 
     def open_folder(self, resolved: Path, *, make: bool = False) -> int:
