@@ -119,6 +119,52 @@ manifest that it began with; a decision counts when a manifest is loaded. From P
 Keys that tighten:
 """
 
+_RULES = """\
+## Rules
+
+What lies outside of `[scope]` is denied whatever rules say. Then rules decide, deny before ask before allow, and where none matches the
+profile does. `match` is compared with the whole name, with upper and lower case told apart; `*` stands for any characters, also `/` and
+blanks. A rule without `match` is about every call of its tool.
+
+| tool | `match` is compared with |
+| --- | --- |
+| `shell` | the command line, and each command in it (`&&`, `;`, `\\|`, line ends take it apart) |
+| tools on files | the path, links followed, from the working folder and whole: `src/*`, `*.env`, `/etc/*` |
+| `fetch_url` | the URL, and its host |
+| others | the arguments as JSON |
+
+- `deny` and `ask` look at every reading of a command line: each part, also without a leading `sudo`, `env` or `X=1` and without
+  quotes. `git push*`
+  is found in `cd x && git push`.
+- `allow` with a pattern must match **each** part of the line, and allows no line with a substitution, redirection, group or open quote:
+  `git *` allows `git add . && git commit -m x`, and neither `git log > all.txt` nor `git status; rm -r build`. Only `allow` without `match`
+  allows such lines. A denial says which of this it was.
+- A rule about commands is a convenience and no wall: programs start other programs. What must hold, a sandbox holds.
+- A yes to a question holds for one call, or for the same call in this run (`--scope run`). What is to be free always is a rule.
+
+```toml
+version = 1
+[model]
+name = "anthropic:claude-opus-5-5"
+[permissions]
+profile = "workspace-write"
+rules = [
+  { tool = "shell", match = "git push*", action = "deny" },
+  { tool = "shell", match = "git *", action = "allow" },
+  { tool = "shell", match = "make test", action = "allow" },
+  { tool = "*", match = "*.env", action = "deny" },
+]
+```
+
+## What commands are given
+
+`shell`, background jobs and programs of hooks do not inherit your environment: they get `PATH`, `HOME`, language, proxy and toolchain
+variables, and settings that keep programs from asking questions. A key that an agent's commands need is named in `[tools.shell] env`; whoever
+may run commands may then use it in any way. While `[log] redact` is on, its value is replaced in what the model and the log see of output,
+where its name says that it is a secret (key, token, password).
+
+"""
+
 _SANDBOX = """\
 ## The sandbox, and what no tool writes
 
@@ -208,6 +254,7 @@ def manifest_markdown() -> str:
             parts.append(_section(key))
     parts.append(_TOOLS)
     parts.append(_LAYERS + "\n" + _tightening())
+    parts.append(_RULES)
     parts.append(_SANDBOX)
     parts.append(_PATHS)
     parts.append(_INSTRUCTIONS)

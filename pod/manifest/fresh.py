@@ -9,7 +9,7 @@ import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, get_origin
 
 from pod.manifest.render import toml_value
 from pod.manifest.schema import Key, children
@@ -29,7 +29,7 @@ FIRST_WEEK = frozenset(
         ("version",), ("pod", "name"), ("worker", "system_prompt"), ("worker", "max_requests"), ("model", "name"),
         ("model", "base_url"), ("model", "api_key_env"), ("model", "context_window"), ("tools", "enable"),
         ("tools", "python"), ("scope", "read"), ("scope", "write"), ("permissions", "profile"), ("permissions", "rules"),
-        ("sandbox", "mode"), ("context", "policy"),
+        ("context", "policy"),
         ("compaction", "threshold"), ("compaction", "request_threshold"), ("limits", "max_cost_usd"),
         ("limits", "max_wall_seconds"),
     }
@@ -37,7 +37,8 @@ FIRST_WEEK = frozenset(
 """The keys that a short manifest explains."""
 
 _WIDTH = 100
-_WHOLE = 360  # characters of a meaning that a short manifest gives whole; of a longer one the first sentence
+_WHOLE = 160  # characters of a meaning that a short manifest gives whole; of a longer one the first sentence
+_CHOICE = 300  # the same, where the words are what to choose from
 _TRIGGERS: Given = {("compaction", "threshold"): "50%", ("compaction", "request_threshold"): "70%"}
 _AT_THE_CEILING: Given = {("context", "policy"): "compact"}
 _FEW_TOOLS: Given = {("tools", "enable"): ["read_file", "edit_file"]}
@@ -98,7 +99,8 @@ class _Writer:
         if not self.wanted(key):
             return []
         about = key.field.description or ""
-        whole = self.shown is None or len(about) <= _WHOLE
+        most = _CHOICE if get_origin(key.field.annotation) is Literal else _WHOLE
+        whole = self.shown is None or len(about) <= most
         lines = _comment(about if whole else _sentence(about))
         name = key.path[-1]
         if key.path in self.live:

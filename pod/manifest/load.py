@@ -315,7 +315,9 @@ def _base(target: object, path: Path, files: Sequence[Path], env: Mapping[str, s
     if base in (file.resolve() for file in files):
         return f"the chain comes back to itself: {' -> '.join(shown(file) for file in (*files, base))}"
     why = no_file(base)
-    return base if why is None else f"{why}: {shown(base)}"
+    if why is None:
+        return base
+    return shipped_path(target) or f"{why}: {shown(base)}; shipped manifests: {', '.join(shipped_names())}"
 
 
 def _no_extends(layer: Layer) -> list[Problem]:

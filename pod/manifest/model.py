@@ -38,7 +38,7 @@ class Manifest(Section):
     version: Literal[1] = Field(default=1, description="The version of the format.")
     extends: str | None = Field(
         default=None,
-        description="Another manifest that this one builds on, relative to this file.",
+        description="Another manifest that this one builds on: a file, relative to this one, or the name of a shipped manifest.",
         examples=["base.toml"],
     )
     pod: PodSection = Field(default_factory=PodSection)

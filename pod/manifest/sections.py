@@ -165,12 +165,21 @@ class ModelSection(Section):
     )
 
 
+VariableName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+"""The name of an environment variable."""
+
+
 class ShellTool(Section):
     """The shell tool."""
 
     timeout: Seconds = Field(default=120.0, description="Seconds that a command may run.")
     max_output: Count = Field(
         default=65_536, description="Bytes of output that reach the model; the rest is kept as an artifact."
+    )
+    env: Annotated[tuple[VariableName, ...], Strict(False)] = Field(
+        default=(),
+        description='Further environment variables of the runtime that commands get, for example `["GITHUB_TOKEN"]`. Without '
+        "this they get none but those of a fixed list (paths, languages, proxies), and no keys.",
     )
 
 
@@ -233,7 +242,8 @@ class Rule(Section):
     )
     match: str = Field(
         default="*",
-        description="What the rule is about: the command of `shell`, the path of a file tool. Shell-style wildcards.",
+        description="What the rule is about: the command of `shell`, the path of a file tool, the URL or host of `fetch_url`. "
+        "Shell-style wildcards; what they must match is told under Rules.",
     )
     action: Action = Field(
         description="What happens. Where several rules match, deny wins over ask, and ask over allow.",

@@ -20,7 +20,7 @@ def test_b122_a_question_without_a_human_pauses_at_once_with_the_way_out(rig: Ri
         ran = rig.pod("run", rig.manifest(server, tools=["write_file"], profile="safe", more=more), "x", "--name", "a")
         assert (ran.code, ran.text) == (3, "")
         (asked,) = rig.pod("show", "a", "--json").json["approvals"]
-        assert f"pod approve a {asked['id']} --resume" in ran.err and "+hello" in ran.err
+        assert f"pod approve a {asked['id'][-8:]} --resume" in ran.err and "+hello" in ran.err
         assert not (rig.work / "new.txt").exists()
         assert rig.pod("ls", "--json").json[0]["status"] == "waiting"
         again = rig.pod("resume", "a")

@@ -189,3 +189,23 @@ def test_other_arguments_are_matched_as_canonical_json() -> None:
     rules = [Rule("deploy", '*"env":"prod"*', "deny")]
     assert act("deploy", "network", {"env": "prod", "a": 1}, rules) == "deny"
     assert act("deploy", "network", {"env": "test", "a": 1}, rules) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("git log && rm x", "no rules allow each part of it"),
+        ("git log > all.txt", "no rule with a pattern allows a line with"),
+        ("make", "no rule allows it"),
+    ],
+)
+@pytest.mark.parametrize("profile", ["safe", "unattended"])
+def test_a_call_that_no_rule_allows_whole_is_told_why(command: str, why: str, profile: Any) -> None:
+    facts = facts_of(context("shell", "process", {"command": command}), None)
+    assert why in decide(facts, profile, [Rule("shell", "git *", "allow")]).reason
+    assert "no rule" not in decide(facts, profile, [Rule("other", "*", "allow")]).reason
+
+
+def test_unattended_says_what_a_denied_call_needs() -> None:
+    verdict = decide(CallFacts("t", "network"), "unattended")
+    assert verdict.reason == "the profile 'unattended': a network call needs a rule that allows it"

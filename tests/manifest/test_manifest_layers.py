@@ -202,6 +202,16 @@ def test_a_broken_configuration_of_the_user_is_named(world: World) -> None:
     assert files == {str(world.config / "pod" / "config.toml"), str(world.cwd / ".pod" / "config.toml")}
 
 
+def test_a_manifest_extends_a_shipped_one_by_its_name_unless_a_file_is_named_so(world: World) -> None:
+    world.manifest.write_text("extends = 'coder'\n[model]\nname = 'offline:surveyor'\n")
+    assert "software engineer" in (world.load().manifest.worker.system_prompt or "")
+    (world.manifest.parent / "coder").write_text("[worker]\nsystem_prompt = 'Mine.'\n")
+    assert world.load().manifest.worker.system_prompt == "Mine."
+    world.manifest.write_text("extends = 'codr'\n")
+    with pytest.raises(ManifestError, match=r"no such file: .*codr; shipped manifests: batch-triage, coder"):
+        world.load()
+
+
 def test_a_manifest_extends_another_relative_to_itself(world: World) -> None:
     folder = world.manifest.parent
     (folder / "base").mkdir()

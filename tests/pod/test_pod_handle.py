@@ -661,6 +661,12 @@ async def test_run_sync_raises_what_the_run_raises_not_a_group(rig: Rig) -> None
     await anyio.to_thread.run_sync(work)
 
 
+async def test_run_sync_inside_of_a_loop_says_what_to_write_instead(rig: Rig) -> None:
+    with pytest.raises(UsageProblem, match=r"without an event loop.*await pod\.run"):
+        Pod.run_sync(manifest(), "x", name="s", home=rig.home, cwd=rig.cwd)
+    assert not rig.home.exists() or not list(rig.home.iterdir())
+
+
 async def test_the_result_says_why_and_counts_what_was_done(rig: Rig) -> None:
     agent = Agent(
         lambda r, n: reply(

@@ -46,3 +46,16 @@ def test_an_option_without_its_name_is_named() -> None:
     wrong: Any = "network"
     with pytest.raises(ConfigError, match="its options by name"):
         tool(wrong)
+
+
+def test_a_first_paragraph_of_several_lines_stays_one_paragraph() -> None:
+    @tool
+    def look(x: int) -> int:
+        """Looks at what is there,
+        and at what is not.
+
+        More of it.
+        """
+        return x
+
+    assert look.description == "Looks at what is there,\nand at what is not.\n\nMore of it."
