@@ -127,7 +127,7 @@ def test_what_may_be_read_may_not_be_written(tmp_path: Path) -> None:
         file.write(b"x")
     with scope.open_read("out/a") as opened:
         assert opened.file.read() == b"x"
-    with pytest.raises(ToolFault, match=r"may write: out\."), scope.open_write("b"):
+    with pytest.raises(ToolFault, match=r"may write in: out\."), scope.open_write("b"):
         pass
 
 
