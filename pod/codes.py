@@ -20,6 +20,9 @@ INBOX_REFUSED = "inbox_refused"
 INSTRUCTIONS = "instructions"
 """Something about the instruction files."""
 
+MCP_SERVER = "mcp.server"
+"""A server of tools is not running, or some of its tools can't be offered."""
+
 NATIVE_UNREADABLE = "native.unreadable"
 """A provider's memory has no text that others could read."""
 
