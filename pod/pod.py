@@ -31,7 +31,7 @@ from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.manifest.project import said_of
 from pod.output import OutputSchema
-from pod.proof import check_numbers, numbers_of
+from pod.proof import check_numbers, fits, numbers_of
 from pod.reading import SessionReader
 from pod.recovery import end_labelled
 from pod.result import RunResult
@@ -269,8 +269,15 @@ class Pod:
     def _check_room(self, model: Model, tools: Mapping[str, Tool], servers: Servers) -> None:
         """Whether the tools of servers fit beside everything else (case B136). Blocks. Raises `DoesNotFit`, with each server's tokens."""
         by_server = servers.by_server()
-        if any(by_server.values()):
-            check_numbers(numbers_of(self.manifest, self.cwd, model=model, tools=tools, servers=by_server))
+        if not any(by_server.values()):
+            return
+        numbers = numbers_of(self.manifest, self.cwd, model=model, tools=tools, servers=by_server)
+        theirs = {tool.name for each in by_server.values() for tool in each}
+        own = {name: tool for name, tool in tools.items() if name not in theirs}
+        if not fits(numbers_of(self.manifest, self.cwd, model=model, tools=own)):
+            # No tool of a server is to blame for what does not fit its triggers anyway.
+            numbers = replace(numbers, triggers={}, worker=None)
+        check_numbers(numbers)
 
     def _instructions(self, session: Session | None) -> Instructions:
         """Those of the run under way, as it began; else the files as they are now. Blocks."""

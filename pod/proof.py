@@ -331,16 +331,24 @@ def written_tokens(trigger: int | str, available: int) -> int:
     return trigger_tokens(trigger, available)
 
 
+def fits(numbers: Numbers) -> bool:
+    """Whether the proof of some numbers holds."""
+    return all(line.ok for line in _proof(numbers))
+
+
 def check_numbers(numbers: Numbers) -> list[Line]:
     """The proof of some numbers. Raises `DoesNotFit` with the sum where it does not hold."""
-    n = numbers
-    lines = prove(
-        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker,
-        warning=n.warning, acts=n.acts, parts=n.parts,
-    )  # fmt: skip
+    lines = _proof(numbers)
     if not all(line.ok for line in lines):
         raise DoesNotFit(lines, numbers)
     return lines
+
+
+def _proof(n: Numbers) -> list[Line]:
+    return prove(
+        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker,
+        warning=n.warning, acts=n.acts, parts=n.parts,
+    )  # fmt: skip
 
 
 def _worker(manifest: Manifest, model: Model) -> WorkerNumbers | None:

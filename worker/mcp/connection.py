@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from mcp.client import Transport
 
     from worker.mcp.session import Session
-    from worker.mcp.stdio import Program
 
 State: TypeAlias = Literal["starting", "up", "failed", "down"]
 """`failed`: it did not start. `down`: it did, and was lost; a call starts it again."""
@@ -49,6 +48,14 @@ class Place:
     version: str = ""
 
 
+class _Way(Protocol):
+    """How a server is reached: a program or an address."""
+
+    def why(self) -> str:
+        """What it tells of how it failed; nothing where it does not."""
+        ...
+
+
 @dataclass
 class Connection:
     """A server. `offered` is what it listed when it was first up, `listed` what it lists now; `why` says why it is not up."""
@@ -63,7 +70,7 @@ class Connection:
     changes: int = 0
     _failures: int = 0
     _session: Session | None = None
-    _program: Program | None = None
+    _way: _Way | None = None
     _lost: bool = False
     _stale: bool = False
     _wake: anyio.Event = field(default_factory=anyio.Event)
@@ -119,10 +126,10 @@ class Connection:
         self._wake.set()
 
     def _mark(self, state: State, reason: str) -> None:
-        said = self._program.why() if self._program is not None else ""
+        said = self._way.why() if self._way is not None else ""
         self._session = None
-        # A process's own end says more than that the connection is closed.
-        plain = reason.lower().startswith("connection closed")
+        # A process's own end, or a status, says more than that there was one.
+        plain = reason.lower().startswith(("connection closed", "mcperror: server returned an error"))
         self.why = "; ".join(part for part in ("" if plain and said else reason, said) if part)[:MOST_SAID]
         self.state = state
         self.changes += 1
@@ -189,11 +196,12 @@ class Connection:
     @asynccontextmanager
     async def _streams(self) -> AsyncGenerator[Transport]:
         server, place = self.server, self.place
-        self._program = None
+        self._way = None
         if server.url is not None:
-            from worker.mcp.http import address_streams
+            from worker.mcp.http import Address
 
-            async with address_streams(server.url, _headers(server.headers)) as streams:
+            way = self._way = Address(server.url, _headers(server.headers))
+            async with way.streams() as streams:
                 yield streams
             return
         from worker.mcp.stdio import Program
@@ -203,7 +211,7 @@ class Connection:
             argv = await anyio.to_thread.run_sync(place.sandbox.child, argv, place.cwd)
             environment = place.sandbox.environment(environment)
         mark = {**call_environment(LABEL, place.owner), "POD_COMMAND_ID": uuid7()}
-        program = self._program = Program(
+        program = self._way = Program(
             argv, cwd=place.cwd, environment=environment, mark=mark, ended=lambda: self._heard(lost=True)
         )
         try:

@@ -17,28 +17,40 @@ CONNECT_TIMEOUT = 30.0
 _HERE = ("localhost", "127.0.0.1", "::1")
 
 
-@asynccontextmanager
-async def address_streams(url: str, headers: Mapping[str, str]) -> AsyncGenerator[Transport]:
-    """What a session reads and writes. Redirects are followed within the address's own origin alone.
+class Address:
+    """The way to a server at an address, and how it failed last."""
 
-    There is no limit on how long an answer takes: each call has its own.
-    """
-    timeout = httpx2.Timeout(CONNECT_TIMEOUT, read=None)
-    # A proxy would be asked for its own loopback address.
-    proxied = (urlsplit(url).hostname or "") not in _HERE
-    async with (
-        httpx2.AsyncClient(
-            headers=dict(headers), timeout=timeout, trust_env=proxied, event_hooks={"response": [_bounded]}
-        ) as client,
-        streamable_http_client(url, http_client=client, max_sse_event_size=LONGEST) as streams,
-    ):
-        yield streams  # type: ignore[misc]  # a pair of streams is what a session takes
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._url, self._headers = url, dict(headers)
+        self._status = ""
 
+    def why(self) -> str:
+        """What the address answered last, where that was a refusal."""
+        return self._status
 
-async def _bounded(response: httpx2.Response) -> None:
-    """Bounds an answer that is read whole; a stream of events has a bound of its own."""
-    if not response.headers.get("content-type", "").startswith("text/event-stream"):
-        response.stream = _Bounded(response)
+    @asynccontextmanager
+    async def streams(self) -> AsyncGenerator[Transport]:
+        """What a session reads and writes. Redirects are followed within the address's own origin alone.
+
+        There is no limit on how long an answer takes: each call has its own.
+        """
+        timeout = httpx2.Timeout(CONNECT_TIMEOUT, read=None)
+        # A proxy would be asked for its own loopback address.
+        proxied = (urlsplit(self._url).hostname or "") not in _HERE
+        hooks = {"response": [self._heard]}
+        async with (
+            httpx2.AsyncClient(headers=self._headers, timeout=timeout, trust_env=proxied, event_hooks=hooks) as client,
+            streamable_http_client(self._url, http_client=client, max_sse_event_size=LONGEST) as streams,
+        ):
+            yield streams  # type: ignore[misc]  # a pair of streams is what a session takes
+
+    async def _heard(self, response: httpx2.Response) -> None:
+        if response.request.method == "POST":
+            refused = response.status_code >= 300
+            self._status = f"it answered with HTTP {response.status_code} {response.reason_phrase}" if refused else ""
+        # An answer that is read whole has a bound; a stream of events has one of its own.
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            response.stream = _Bounded(response)
 
 
 class _Bounded(httpx2.AsyncByteStream):
