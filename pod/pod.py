@@ -114,7 +114,8 @@ class Pod:
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
         decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
-        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
+        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
+        `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
         if name is not None:

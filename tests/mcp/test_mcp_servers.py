@@ -142,6 +142,17 @@ async def test_b132_a_server_that_keeps_failing_is_left_alone_and_the_run_goes_o
     assert (rig.cwd / "tried").read_text() == "xxx" and "left alone" in answers(rig)[-1].text()
 
 
+async def test_b132_calls_that_lose_a_server_at_once_each_say_so_and_one_start_serves_those_after(rig: Rig) -> None:
+    dies = "if not os.path.exists('died'):\n    sys.stdin.readline()\n    open('died', 'w').close()\n    os._exit(9)\nsend(id=id, result=text('back'))"
+    command = raw(rig.cwd, "s", dies, listed("a", "b"))
+    twice = calls([call("s__a"), call("s__b")])
+    async with rig.open(Agent(steps(twice, twice)), served({"name": "s", "command": command})) as pod:
+        result = await pod.run("go")
+    assert result.status == "finished" and [item.status for item in answers(rig)] == ["error", "error", "ok", "ok"]
+    assert sum(line.startswith("started") for line in seen(rig.cwd, "s")) == 2
+    assert all("outcome is unknown" in item.text() for item in answers(rig)[:2])
+
+
 async def test_b133_four_results_of_two_megabytes_keep_head_and_tail_and_stay_whole_elsewhere(rig: Rig) -> None:
     big = "send(id=id, result=text('HEAD' + 'ä' * 1_000_000 + 'TAIL'))"
     command = raw(rig.cwd, "s", big, listed("a", "b", "c", "d"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -34,6 +35,8 @@ State: TypeAlias = Literal["starting", "up", "failed", "down"]
 STARTS = 3
 """Starts in a row that fail before a server is left alone until the pod is opened again."""
 
+_LAST_WORDS = 1.0
+
 MOST_SAID = 2_000
 """Characters of why a server failed."""
 
@@ -58,16 +61,14 @@ class _Way(Protocol):
 
 @dataclass
 class Connection:
-    """A server. `offered` is what it listed when it was first up, `listed` what it lists now; `why` says why it is not up."""
+    """A server. `listed` is what it lists now, or listed last; `why` says why it is not up."""
 
     server: Server
     place: Place
     tasks: TaskGroup
     state: State = "starting"
     why: str = ""
-    offered: Listing | None = None
     listed: Listing = field(default_factory=Listing)
-    changes: int = 0
     _failures: int = 0
     _session: Session | None = None
     _way: _Way | None = None
@@ -75,6 +76,7 @@ class Connection:
     _stale: bool = False
     _wake: anyio.Event = field(default_factory=anyio.Event)
     _starting: anyio.Lock = field(default_factory=anyio.Lock)
+    _ready: anyio.Event | None = None
     _gone: anyio.Event | None = None
 
     async def start(self) -> None:
@@ -83,13 +85,15 @@ class Connection:
         async with self._starting:
             if self._session is not None:
                 return
-            if self._gone is not None:
-                await self._gone.wait()
-            ready, self._gone = anyio.Event(), anyio.Event()
-            self._lost = self._stale = False
-            self._wake = anyio.Event()
-            self.tasks.start_soon(self._live, ready, self._gone)
-            await ready.wait()
+            # A start that its call did not wait for is still under way: it is joined.
+            if self._ready is None or self._ready.is_set():
+                if self._gone is not None:
+                    await self._gone.wait()
+                self._ready, self._gone = anyio.Event(), anyio.Event()
+                self._lost = self._stale = False
+                self._wake = anyio.Event()
+                self.tasks.start_soon(self._live, self._ready, self._gone)
+            await self._ready.wait()
 
     async def call(self, tool: str, arguments: dict[str, Any], label: str) -> ToolOutput:
         """One call. A server that was lost is started again first. Raises `ToolFault`."""
@@ -97,29 +101,32 @@ class Connection:
 
         if self._session is None and self._failures < STARTS:
             await self.start()
-        if self._session is None:
-            again = (
-                ""
-                if self._failures < STARTS
-                else f"; after {STARTS} starts in vain it is left alone until the pod is opened again"
-            )
-            raise ToolFault(f"{label} was not run: the server {self.server.name!r} is not running: {self.why}{again}")
+        name, session = self.server.name, self._session
+        if session is None:
+            alone = f"; after {STARTS} starts in vain it is left alone until the pod is opened again"
+            again = alone if self._failures >= STARTS else ""
+            raise ToolFault(f"{label} was not run: the server {name!r} is not running: {self.why}{again}")
         try:
-            return await self._session.call(tool, arguments, label)
+            return await session.call(tool, arguments, label)
         except Lost as error:
-            await self._drop(str(error))
+            why = await self._drop(session, str(error))
             raise ToolFault(
-                f"{label}: the server {self.server.name!r} was lost while it ran, so its outcome is unknown: {self.why}. "
+                f"{label}: the server {name!r} was lost while it ran, so its outcome is unknown: {why}. "
                 "Look at what it did before doing it again; the next call starts the server anew"
             ) from error
 
-    async def _drop(self, reason: str) -> None:
-        """Takes the server for lost, and gives its process a moment to say how it ended."""
-        self._heard(lost=True)
-        if self._gone is not None:
-            with anyio.move_on_after(1.0):
-                await self._gone.wait()
-        self._mark("down", reason)
+    async def _drop(self, session: Session, reason: str) -> str:
+        """Takes the server for lost, and says why: its process gets a moment to tell how it ended. Another call may have started it
+        again meanwhile; that one stays."""
+        if self._session is session:
+            self._session = None
+            self._heard(lost=True)
+            if self._gone is not None:
+                with anyio.move_on_after(_LAST_WORDS):
+                    await self._gone.wait()
+            if self.state == "up":
+                self._mark("down", reason)
+        return self.why or reason
 
     def _heard(self, *, lost: bool = False, stale: bool = False) -> None:
         self._lost, self._stale = self._lost or lost, self._stale or stale
@@ -132,10 +139,9 @@ class Connection:
         plain = reason.lower().startswith(("connection closed", "mcperror: server returned an error"))
         self.why = "; ".join(part for part in ("" if plain and said else reason, said) if part)[:MOST_SAID]
         self.state = state
-        self.changes += 1
 
     async def _live(self, ready: anyio.Event, gone: anyio.Event) -> None:
-        reason, started = "connection closed", False
+        reason = "connection closed"
         try:
             async with self._conversation() as begin:
                 try:
@@ -147,11 +153,7 @@ class Connection:
                     self._failures += 1
                     ready.set()
                     raise ServerFault("") from None
-                started = True
-                self._failures = 0
-                self.offered = self.offered or self.listed
-                self.state, self.why = "up", ""
-                self.changes += 1
+                self._failures, self.state, self.why = 0, "up", ""
                 ready.set()
                 await self._serve(session)
         except (Exception, BaseExceptionGroup) as error:
@@ -160,16 +162,16 @@ class Connection:
             reason = _said(error)
         finally:
             self._session = None
-            gone.set()
-        if not ready.is_set():
-            self._failures += 1
-            self._mark("failed", reason)
+            if not ready.is_set():
+                self._failures += 1
+                self._mark("failed", reason)
+            elif self.state == "up":
+                self._mark("down", reason)
             ready.set()
-        elif started and self.state == "up":
-            self._mark("down", reason)
+            gone.set()
 
     async def _serve(self, session: Session) -> None:
-        """Until the connection ends; a list of tools that changed is read again meanwhile."""
+        """Until the connection ends; a list of tools that changed is read again meanwhile. One that can't be read changes nothing."""
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
@@ -177,11 +179,8 @@ class Connection:
                 return
             if self._stale:
                 self._stale = False
-                with anyio.move_on_after(self.server.start_timeout):
-                    listed = await session.listing()
-                    if listed != self.listed:
-                        self.listed = listed
-                        self.changes += 1
+                with anyio.move_on_after(self.server.start_timeout), contextlib.suppress(ServerFault):
+                    self.listed = await session.listing()
 
     @asynccontextmanager
     async def _conversation(self) -> AsyncGenerator[Any]:

@@ -76,6 +76,10 @@ class Session:
         except pydantic.ValidationError:
             # One bad tool makes the whole list invalid to the package: it is taken as it was sent.
             return await self._wire.send_raw_request("tools/list", {} if cursor is None else {"cursor": cursor})
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise
+            raise ServerFault(f"it answered to tools/list with an error ({error.code}): {error.message}") from error
         return page.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     async def call(self, tool: str, arguments: dict[str, Any], label: str) -> ToolOutput:
