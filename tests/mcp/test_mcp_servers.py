@@ -143,7 +143,10 @@ async def test_b132_a_server_that_keeps_failing_is_left_alone_and_the_run_goes_o
 
 
 async def test_b132_calls_that_lose_a_server_at_once_each_say_so_and_one_start_serves_those_after(rig: Rig) -> None:
-    dies = "if not os.path.exists('died'):\n    sys.stdin.readline()\n    open('died', 'w').close()\n    os._exit(9)\nsend(id=id, result=text('back'))"
+    dies = (
+        "if not os.path.exists('died'):\n    sys.stdin.readline()\n    open('died', 'w').close()\n    os._exit(9)\n"
+        "send(id=id, result=text('back'))"
+    )
     command = raw(rig.cwd, "s", dies, listed("a", "b"))
     twice = calls([call("s__a"), call("s__b")])
     async with rig.open(Agent(steps(twice, twice)), served({"name": "s", "command": command})) as pod:
