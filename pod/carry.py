@@ -99,7 +99,8 @@ class Carry(BaseModel):
     whose unknown window a warning was told,
     `refusals` what each model's server is known not to take. `checkpoint` is the one whose text is the segment's summary, where that is one.
     `notes` are the agent's notes as the last clear left them. `warned` is the item that warned this very window of its end: a
-    fork and a rewind go on in a window, a compaction begins another one. `instructions` are those of the newest run.
+    fork and a rewind go on in a window, a compaction begins another one. `instructions` are those of the newest run,
+    `servers` how each server of tools stood last.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -130,5 +131,6 @@ class Carry(BaseModel):
     run_requests: int = 0
     notes: NotesMark | None = None
     warned: str | None = None
+    servers: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
     instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])

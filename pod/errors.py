@@ -7,6 +7,7 @@ PodError                        exit 1
 │   ├── NotALog                          a FIFO, a folder or a lost link stands where a segment's log should
 │   ├── ImportRefused                    a file is no pod's export, or not as it was written
 │   └── NotSettled                       the operation needs a settled point (open calls, a running pod)
+├── ServerUnavailable           exit 69  a server of tools that nothing may begin without is not running
 ├── PodBusy                     exit 75  another process writes to this pod
 ├── StoreError                  exit 1   a write or sync failed; state on disk is whole, the run stops
 ├── LogDamaged                  exit 1   damage before a valid entry: `pod doctor --repair`
@@ -50,6 +51,12 @@ class ImportRefused(UsageProblem):
     def __init__(self, file: object, reason: str) -> None:
         self.reason = reason
         super().__init__(f"{file}: {reason}; nothing was imported")
+
+
+class ServerUnavailable(PodError):
+    """A server of tools that the manifest requires is not running; nothing was sent."""
+
+    exit_code = 69
 
 
 class NotALog(UsageProblem):

@@ -420,6 +420,20 @@ class HookRan(_Event):
     call_id: str = ""
 
 
+class McpServer(_Event):
+    """How a server of tools stands: `up`, `failed` (it did not start) or `down` (it was lost; a call starts it again), and `why`. `tools`
+    counts those that the agent has of it, `unfit` maps others that can't be offered to the reason; `waiting`: it lists other tools by
+    now, which the agent gets with the next segment."""
+
+    type: Literal["mcp.server"] = "mcp.server"
+    server: str
+    state: str
+    why: str = ""
+    tools: int = 0
+    unfit: dict[str, str] = Field(default_factory=dict[str, str])
+    waiting: bool = False
+
+
 class OrphanKilled(_Event):
     """A process that a killed runtime had left behind was ended."""
 
@@ -450,7 +464,7 @@ Event: TypeAlias = Annotated[
     | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
     | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
     | ModelSwitched | Warning_
-    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | HookRan | OrphanKilled | LogRepaired | Result,
+    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | HookRan | McpServer | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
 event_adapter: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))
@@ -572,6 +586,9 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         reason=r.reason,
         tool=r.tool,
         call_id=r.call_id,
+    ),
+    e.ServerTold: lambda r: McpServer(
+        server=r.server, state=r.state, why=r.why, tools=r.tools, unfit=r.unfit, waiting=r.waiting
     ),
     e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
     e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),

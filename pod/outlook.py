@@ -15,6 +15,7 @@ from pod.clearing import bounded, clears, uncleared_tokens
 from pod.context.policy import Plan, plan_of, standing_before, utc
 from pod.log.folder import PodFolder
 from pod.manifest import ACTING, Manifest, trigger_tokens
+from pod.servers import stored_specs
 from pod.session import load
 from pod.state import PodState
 from pod.stored import stored_manifest
@@ -218,7 +219,9 @@ def outlook(folder: PodFolder) -> Outlook:
     state = load(folder.segment_path(folder.pointer().segment), family)
     history = state.history
     system = folder.blob(state.blobs["system"])
-    specs = tuple(tool.spec for tool in setup.tools_of(manifest).values())
+    own = [tool.spec for tool in setup.tools_of(manifest).values()]
+    schemas = folder.blob(state.schemas) if manifest.mcp and folder.holds(state.schemas) else ""
+    specs = (*own, *stored_specs(manifest, schemas))
     triggers = setup.trigger_list(manifest)
     sizes = Sizing(
         models=(model,),

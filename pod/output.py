@@ -31,7 +31,7 @@ class OutputSchema:
     @classmethod
     def read(cls, path: str) -> OutputSchema:
         """Reads and checks a schema. Raises `UsageProblem` where the file is no JSON Schema."""
-        from pod.schemas import BadSchema, checked_schema
+        from worker.schemas import BadSchema, checked_schema
 
         try:
             schema = checked_schema(read_file(Path(path)).decode("utf-8-sig"))
@@ -50,7 +50,7 @@ class OutputSchema:
 
     def check(self, answer: str) -> tuple[Any, str | None]:
         """The value in an answer and None, or None and what is wrong with it."""
-        from pod.schemas import validator_of
+        from worker.schemas import validator_of
 
         found = _FENCE.search(answer.strip())
         try:

@@ -31,14 +31,19 @@ from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.manifest.project import said_of
 from pod.output import OutputSchema
+from pod.proof import check_numbers, fits, numbers_of
 from pod.reading import SessionReader
+from pod.recovery import end_labelled
 from pod.result import RunResult
 from pod.running import Running
+from pod.servers import check_required, place_of, servers_of, with_servers
 from pod.services import Services
 from pod.session import Session
 from pod.stored import kept, move, moved, restore, with_overrides
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
+from worker.mcp.define import LABEL
+from worker.mcp.servers import Servers
 from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
@@ -109,7 +114,8 @@ class Pod:
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
         decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
-        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
+        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
+        `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
         if name is not None:
@@ -202,8 +208,20 @@ class Pod:
         await anyio.to_thread.run_sync(check_sandbox, m, self.cwd, self.home)
         for model in {id(x): x for x in (*models, *compact_models)}.values():
             self._stack.push_async_callback(model.aclose)
-        session = await anyio.to_thread.run_sync(self._session, models[0], tools, output)
-        self._stack.callback(session.close)
+        found = await anyio.to_thread.run_sync(self._opened, models[0])
+        if found is not None:
+            self._stack.callback(found.close)
+        label = uuid7() if found is None else found.pointer.session
+        async with AsyncExitStack() as early:
+            servers = await self._servers(early, found, label) if m.mcp else None
+            if servers is not None:
+                tools = with_servers(tools, servers.tools())
+                await anyio.to_thread.run_sync(self._check_room, models[0], tools, servers)
+            session = await anyio.to_thread.run_sync(self._session, found, models[0], tools, output, label)
+            if found is None:
+                self._stack.callback(session.close)
+            # Behind the session: servers are gone before another process may open the pod.
+            self._stack.push_async_exit(early.pop_all())
         files = self._files if self._loaded is not None else manifest_files(session)
         services = Services.of(m, session, self.cwd, files)
         self._stack.push_async_callback(services.processes.end_all)
@@ -211,30 +229,61 @@ class Pod:
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
             cwd=self.cwd, files=files, hooks=setup.asked_hooks(m, hooks, session, self.cwd), users=users, deps=o.deps,
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
+            servers=servers,
         )  # fmt: skip
         running.bus.observers += o.observers
         running.instructions = await anyio.to_thread.run_sync(self._instructions, session)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
-    def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
-        m = self.manifest
-        family = model.capabilities.family
-        folder = PodFolder(self.home, self.name)
-        options: dict[str, Any] = {"family": family, "durability": m.log.durability, "files": self._options.files}
-        if folder.exists():
-            session = Session.open(self.home, self.name, **options)
-            try:
-                restore(
-                    session, lambda: self._texts(tools, output, session.state.start.tag, self._instructions(session))
-                )
-                move(session, self.cwd)
-            except BaseException:
-                session.close()
-                raise
-            return session
+    def _opened(self, model: Model) -> Session | None:
+        """The session of a pod that exists. Blocks."""
+        if not PodFolder(self.home, self.name).exists():
+            return None
+        return Session.open(self.home, self.name, **self._journal(model))
+
+    def _journal(self, model: Model) -> dict[str, Any]:
+        durability = self.manifest.log.durability
+        return {"family": model.capabilities.family, "durability": durability, "files": self._options.files}
+
+    def _session(
+        self, found: Session | None, model: Model, tools: dict[str, Tool], output: OutputSchema | None, label: str
+    ) -> Session:
+        if found is not None:
+            restore(found, lambda: self._texts(tools, output, found.state.start.tag, self._instructions(found)))
+            move(found, self.cwd)
+            return found
         tag = uuid7()[-12:]
         blobs = self._texts(tools, output, tag, self._instructions(None))
-        return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
+        options = self._journal(model)
+        digest = self.manifest.digest
+        return Session.create(self.home, self.name, blobs=blobs, manifest=digest, tag=tag, label=label, **options)
+
+    async def _servers(self, stack: AsyncExitStack, session: Session | None, label: str) -> Servers:
+        """The servers of the manifest, started. What a killed runtime left of them is ended first.
+
+        Raises `ConfigError`, `ServerUnavailable`.
+        """
+        owner = label if session is None else session.pointer.owner
+        if session is not None:
+            await end_labelled(session, owner, LABEL)
+        files = self._files if session is None or self._loaded is not None else manifest_files(session)
+        place = await anyio.to_thread.run_sync(place_of, self.manifest, self.home, self.cwd, owner, files)
+        servers = await stack.enter_async_context(Servers(servers_of(self.manifest), place))
+        check_required(servers, setup.mask_of(self.manifest))
+        return servers
+
+    def _check_room(self, model: Model, tools: Mapping[str, Tool], servers: Servers) -> None:
+        """Whether the tools of servers fit beside everything else (case B136). Blocks. Raises `DoesNotFit`, with each server's tokens."""
+        by_server = servers.by_server()
+        if not any(by_server.values()):
+            return
+        numbers = numbers_of(self.manifest, self.cwd, model=model, tools=tools, servers=by_server)
+        theirs = {tool.name for each in by_server.values() for tool in each}
+        own = {name: tool for name, tool in tools.items() if name not in theirs}
+        if not fits(numbers_of(self.manifest, self.cwd, model=model, tools=own)):
+            # No tool of a server is to blame for what does not fit its triggers anyway.
+            numbers = replace(numbers, triggers={}, worker=None)
+        check_numbers(numbers)
 
     def _instructions(self, session: Session | None) -> Instructions:
         """Those of the run under way, as it began; else the files as they are now. Blocks."""

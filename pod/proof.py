@@ -17,12 +17,17 @@ from pod.manifest import ACTING, Manifest
 from pod.manifest.model import BETWEEN_RUNS
 from pod.output import OutputSchema
 from worker.models.base import Model
+from worker.tools import Tool
 
 WARNING = "warning rollover.warn; the window's end"
 """What the line says of the warning before a window ends."""
 
 AT_THE_CEILING = "no trigger is set: compaction at the ceiling only"
 """What the line says where the policy acts and nothing is set that starts it earlier."""
+
+
+OF_A_SERVER = "tools of the server "
+"""What the line says of a server's tools, with its name behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,8 @@ class DoesNotFit(UsageProblem):
             "Raise the triggers or the window ([model] context_window), enable fewer tools, "
             "shorten the instructions or the task"
         )
+        if any(line.label.startswith(OF_A_SERVER) for line in lines):
+            ways += '; leave out tools of a server ([[mcp]] tools = ["search_*"])'
         if any(line.label.startswith("compact worker") for line in wrong):
             ways = "Lower [compaction] worker_context_max_tokens, or take a compact worker's model with a larger window"
         elif all(line.label == WARNING for line in wrong):
@@ -254,9 +261,18 @@ def prove(
     return lines
 
 
-def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | None = None) -> Numbers:
+def numbers_of(
+    manifest: Manifest,
+    cwd: Path,
+    task: str = "",
+    *,
+    model: Model | None = None,
+    tools: Mapping[str, Tool] | None = None,
+    servers: Mapping[str, Sequence[Tool]] | None = None,
+) -> Numbers:
     """The numbers of a manifest in a working folder, for a task. Blocks; opens no connection and reads no key.
 
+    `tools` stand in the place of the manifest's own; `servers` says which of them are a server's. Without both, servers count nothing.
     Tokens are estimates with the factor that estimates without a report get. Raises `UsageProblem`, `ConfigError`.
     """
     from interceptors.ceiling import overhead_of
@@ -272,13 +288,21 @@ def numbers_of(manifest: Manifest, cwd: Path, task: str = "", *, model: Model | 
     budget = budget_of(
         capabilities, requested_output=manifest.model.max_output_tokens, buffer=manifest.context.buffer_tokens
     )
-    tools = setup.tools_of(manifest)
+    tools = setup.tools_of(manifest) if tools is None else tools
     schema = manifest.worker.output_schema
     output = OutputSchema.read(schema) if schema else None
     instructions = collect(cwd, manifest.worker.instructions, manifest.scope.read)
     system = setup.render_system(manifest, instructions, tools, cwd, "pod", "0" * 12, output)
-    found = overhead_of(system, [t.spec for t in tools.values()], capabilities.family)
-    scaled = [("system prompt and instructions", found.instructions), ("tool schemas", found.schemas)]
+    theirs = {
+        name: overhead_of("", [t.spec for t in own], capabilities.family) for name, own in (servers or {}).items()
+    }
+    named = {tool.name for own in (servers or {}).values() for tool in own}
+    found = overhead_of(system, [t.spec for t in tools.values() if t.name not in named], capabilities.family)
+    scaled = [
+        ("system prompt and instructions", found.instructions),
+        ("tool schemas", found.schemas),
+        *((f"{OF_A_SERVER}{name}", each.schemas) for name, each in theirs.items()),
+    ]
     parts = tuple((label, int(tokens * HEURISTIC_FACTOR)) for label, tokens in scaled)
     mandatory = int(estimate_item(UserItem(text=task), capabilities.family) * HEURISTIC_FACTOR) if task else 0
     acts = manifest.policy in ACTING
@@ -307,16 +331,24 @@ def written_tokens(trigger: int | str, available: int) -> int:
     return trigger_tokens(trigger, available)
 
 
+def fits(numbers: Numbers) -> bool:
+    """Whether the proof of some numbers holds."""
+    return all(line.ok for line in _proof(numbers))
+
+
 def check_numbers(numbers: Numbers) -> list[Line]:
     """The proof of some numbers. Raises `DoesNotFit` with the sum where it does not hold."""
-    n = numbers
-    lines = prove(
-        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker,
-        warning=n.warning, acts=n.acts, parts=n.parts,
-    )  # fmt: skip
+    lines = _proof(numbers)
     if not all(line.ok for line in lines):
         raise DoesNotFit(lines, numbers)
     return lines
+
+
+def _proof(n: Numbers) -> list[Line]:
+    return prove(
+        n.overhead, n.available, n.triggers, n.summary_max, n.mandatory, n.worker,
+        warning=n.warning, acts=n.acts, parts=n.parts,
+    )  # fmt: skip
 
 
 def _worker(manifest: Manifest, model: Model) -> WorkerNumbers | None:

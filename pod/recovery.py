@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
 import anyio
@@ -34,15 +34,20 @@ async def end_survivors(session: Session, services: Services, *others: str) -> N
     jobs = {job.pgid for job in services.processes.list() if job.status == "running"}
     started = [call.item.call_id for call in session.state.history.unresolved if call.started]
     for label in (*started, *filter(None, others)):
-        pids = await anyio.to_thread.run_sync(survivors, label, services.processes.owner)
-        groups = {found.pgid for pid in pids if (found := look_at(pid)) is not None} - jobs
-        # All at once: a supervisor ends when what is below it has ended.
-        with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as tasks:
-                for group in groups:
-                    tasks.start_soon(partial(end, Target(group), grace=1.0))
-        if groups:
-            session.put(OrphanKilled(call_id=label, pids=tuple(pids)))
+        await end_labelled(session, services.processes.owner, label, spared=jobs)
+
+
+async def end_labelled(session: Session, owner: str, label: str, *, spared: Collection[int] = ()) -> None:
+    """Ends the processes of this owner that carry the label in their environment, on record. `spared` are groups that stay."""
+    pids = await anyio.to_thread.run_sync(survivors, label, owner)
+    groups = {found.pgid for pid in pids if (found := look_at(pid)) is not None} - {*spared}
+    # All at once: a supervisor ends when what is below it has ended.
+    with anyio.CancelScope(shield=True):
+        async with anyio.create_task_group() as tasks:
+            for group in groups:
+                tasks.start_soon(partial(end, Target(group), grace=1.0))
+    if groups:
+        session.put(OrphanKilled(call_id=label, pids=tuple(pids)))
 
 
 async def close_open_calls(session: Session, tools: Mapping[str, Tool]) -> None:

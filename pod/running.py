@@ -37,6 +37,7 @@ from pod.manifest.model import trigger_path
 from pod.output import OutputSchema
 from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
+from pod.servers import tell, with_servers
 from pod.services import Services
 from pod.session import Session
 from pod.state import GROWTH
@@ -49,11 +50,13 @@ from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
 from worker.items import OrderItem, UserItem
 from worker.loop import Worker
+from worker.mcp.servers import Servers
 from worker.models.base import Delta, Model
 from worker.records import ContextAdded, Input, Record, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
+from worker.text import sha256
 from worker.tools import Tool
 
 SEGMENTS_WITHOUT_END = 10_000
@@ -88,11 +91,13 @@ class Running:
     instructions: Instructions = field(default_factory=Instructions)
     retry: RetryPolicy | None = None
     doubts: tuple[str, ...] = ()
+    servers: Servers | None = None
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
     closed: bool = False
     _noted: tuple[Note, ...] = ()
+    _coming: dict[str, Tool] | None = None
     _leash: anyio.CancelScope | None = None
     _left: anyio.Event | None = None
     intake: Intake = field(init=False)
@@ -113,6 +118,7 @@ class Running:
         """Makes worker, interceptors and compactor for the active segment."""
         session, m = self.session, self.manifest
         state = session.state
+        self._take_tools()
         system = session.folder.blob(state.blobs["system"])
         specs = tuple(t.spec for t in self.tools.values())
         self.services.follow(state)
@@ -150,9 +156,7 @@ class Running:
             point=session.folder.files.point,
         )
         heed = Heeding(session, sender, self.users, lambda: self.compactor.limits())
-        self.worker = Worker(
-            session.ledger, sender, caller, self.chain, intake=self.intake.drain, observer=self, heed=heed
-        )
+        self.worker = Worker(session.ledger, sender, caller, self.chain, intake=self._admit, observer=self, heed=heed)
         parts = Parts(
             session=session,
             sender=sender,
@@ -172,18 +176,46 @@ class Running:
         )
         self.compactor = Compactor(parts)
 
+    async def _admit(self) -> None:
+        """What came in since the last request: how servers stand, and messages."""
+        self._tell_of_servers()
+        await self.intake.drain()
+
+    def _tell_of_servers(self) -> None:
+        if self.servers is not None:
+            tell(self.session, self.servers.news(), setup.mask_of(self.manifest))
+
+    def _take_tools(self) -> None:
+        """A new segment that was made with other tools of servers goes on with them; a segment keeps those it began with."""
+        coming, self._coming = self._coming, None
+        if coming is None or self.servers is None:
+            return
+        if sha256(setup.schemas_text(coming)) == self.session.state.schemas:
+            self.tools = coming
+            self.servers.take()
+
+    def _tools_to_come(self) -> dict[str, Tool]:
+        """The tools of a segment that would begin now."""
+        if self.servers is None:
+            return self.tools
+        now = {tool.name for tool in self.servers.tools()}
+        own = {name: tool for name, tool in self.tools.items() if name not in now}
+        self._coming = with_servers(own, self.servers.tools(now=True), strict=False)
+        return self._coming
+
     def _thresholds(self, budget: Budget) -> list[int]:
         """The set triggers, in tokens."""
         return setup.trigger_list(self.manifest)(budget.available) if self.manifest.policy in ACTING else []
 
     def _fresh(self) -> tuple[dict[str, str], int]:
         """The texts of a new segment by use, and the raw tokens of its prompt and schemas."""
-        system = self.render()
+        tools = self._tools_to_come()
+        system = self.render(tools)
         family = self.models[0].capabilities.family
-        overhead = estimate_text(system, family) + sum(estimate_spec(t.spec, family) for t in self.tools.values())
+        overhead = estimate_text(system, family) + sum(estimate_spec(t.spec, family) for t in tools.values())
         texts = {
             "system": system,
-            "schemas": setup.schemas_text(self.tools),
+            "schemas": setup.schemas_text(tools),
             "manifest": self.manifest.model_dump_json(),
             "cwd": str(self.cwd),
             **files_text(self.files),
@@ -194,10 +226,12 @@ class Running:
         """The instruction files as they are now. Blocks."""
         return collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
 
-    def render(self) -> str:
+    def render(self, tools: Mapping[str, Tool] | None = None) -> str:
         """The system prompt that a new segment would get."""
         tag, name = self.session.state.start.tag, self.session.folder.name
-        return setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag, self.output)
+        return setup.render_system(
+            self.manifest, self.instructions, tools or self.tools, self.cwd, name, tag, self.output
+        )
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -350,6 +384,7 @@ class Running:
         if refused is not None:
             return refused
         self.hooks.notify(notices)
+        self._tell_of_servers()
         renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)

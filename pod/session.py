@@ -50,16 +50,17 @@ class Session:
     @classmethod
     def create(
         cls, home: Path, name: str, *, blobs: dict[str, str], manifest: str, family: Family = "unknown",
-        durability: str = "fsync", files: Files | None = None, tag: str = "",
+        durability: str = "fsync", files: Files | None = None, tag: str = "", label: str = "",
     ) -> Session:  # fmt: skip
         """Makes a pod with a fresh session, or nothing. Raises what `pod.log.making` does, and `UsageProblem` for the name.
 
-        `blobs` are texts by their use (system prompt, schemas, manifest, working folder); `tag` marks the runtime's orders.
+        `blobs` are texts by their use (system prompt, schemas, manifest, working folder); `tag` marks the runtime's orders,
+        `label` is the session's id where it is known already.
         """
         folder = PodFolder(home, check_name(name), files or Files())
         with making(folder):
             start = e.SegmentStarted(
-                session=uuid7(), segment=uuid7(), lineage=e.Lineage(), tag=tag or uuid7()[-12:],
+                session=label or uuid7(), segment=uuid7(), lineage=e.Lineage(), tag=tag or uuid7()[-12:],
                 blobs={use: folder.put_blob(text) for use, text in blobs.items()}, carry=Carry(manifest=manifest),
             )  # fmt: skip
             write_segment(folder, start, 1)

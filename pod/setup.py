@@ -326,7 +326,7 @@ def chain(
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
         hooks=CallHooks(hooks, permissions, scope) if hooks is not None and hooks.defined else None,
         permissions=permissions,
-        redact=Redact(Masker(secrets_in(os.environ))) if m.log.redact else None,
+        redact=None if (masker := masker_of(m)) is None else Redact(masker),
     )
 
 
@@ -366,8 +366,21 @@ def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:
 
 def asked_hooks(manifest: Manifest, defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
     """The hooks as an open pod asks them; what they are told and say is redacted as tools' output is."""
-    masker = Masker(secrets_in(os.environ)) if manifest.log.redact else None
-    return Hooks(session, cwd, defined, str if masker is None else lambda text: masker.mask(text)[0])
+    return Hooks(session, cwd, defined, mask_of(manifest))
+
+
+def masker_of(manifest: Manifest) -> Masker | None:
+    """What takes secrets out of tools' output: variables that are named like secrets, and those that are sent to servers."""
+    if not manifest.log.redact:
+        return None
+    sent = (variable for server in manifest.mcp for variable in server.headers_env.values())
+    return Masker({**secrets_in(os.environ), **{name: os.environ[name] for name in sent if os.environ.get(name)}})
+
+
+def mask_of(manifest: Manifest) -> Callable[[str], str]:
+    """The same for a text."""
+    masker = masker_of(manifest)
+    return str if masker is None else lambda text: masker.mask(text)[0]
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:

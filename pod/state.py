@@ -112,6 +112,7 @@ class PodState:
     notes: NotesMark | None = None
     taken_back: dict[str, None] = field(default_factory=dict[str, None])
     rejected: tuple[e.InputRejected, ...] = ()
+    servers: dict[str, e.ServerTold] = field(default_factory=dict[str, e.ServerTold])
     runs: int = 0
     run_requests: int = 0
     savings: Savings = field(default_factory=Savings)
@@ -153,6 +154,7 @@ class PodState:
             run_requests=carry.run_requests,
             warned=carry.warned,
             notes=carry.notes,
+            servers={name: e.ServerTold.model_validate(told) for name, told in carry.servers.items()},
             instructions=dict(carry.instructions),
             instructions_cut=dict(carry.instructions_cut),
         )
@@ -202,6 +204,7 @@ class PodState:
             runs=self.runs,
             run_requests=self.run_requests,
             notes=self.notes,
+            servers={name: told.model_dump() for name, told in self.servers.items()},
             instructions=dict(self.instructions),
             instructions_cut=dict(self.instructions_cut),
         )
@@ -377,6 +380,8 @@ class PodState:
                 self.unknown_windows[str(record.figures.get("model", ""))] = None
             case w.Warned(code=codes.SMALL_WINDOW):
                 self.small_window = True
+            case e.ServerTold():
+                self.servers[record.server] = record
             case e.Verified():
                 self.verified = True
             case _:

@@ -122,7 +122,11 @@ def _row(role: str, name: str, known: Capabilities) -> dict[str, Any]:
 
 
 def tools(args: argparse.Namespace) -> int:
-    """The built-in tools."""
+    """The built-in tools, or those of a manifest."""
+    if args.manifest is not None:
+        from pod.cli.servers import tools_of_manifest
+
+        return tools_of_manifest(args)
     from pod.manifest import ToolsSection
     from pod.tools import POD_TOOLS
     from worker.builtin.registry import BUILTIN, builtin_tool

@@ -300,6 +300,17 @@ def _completion(parser: ArgumentParser) -> None:
     parser.add_argument("shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
 
 
+def _tools(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "manifest",
+        metavar="MANIFEST",
+        nargs="?",
+        help="the tools that an agent of this manifest has, those of its servers too",
+    )
+    parser.add_argument("-C", dest="cwd", metavar="DIR", help="the working folder")
+    _json(parser)
+
+
 def _manifest(parser: ArgumentParser) -> None:
     from pod.cli.parser import ACTIONS, ActionParser
 
@@ -412,7 +423,9 @@ _ALL = (
             "manifest, permissions included: import what you trust"),
     Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
             "known models with window, longest output and price, each with its source and date"),
-    Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
+    Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools coder.toml", _tools,
+            "the tools that come with the runtime; or those of a manifest: its servers are started for a moment, and those "
+            "that fail are named (exit code 1)"),
     Command("trust", "let a folder's own configuration do more than tighten", "trusting:trust",
             "pod trust ~/src/site", _trust,
             "show what the .pod/config.toml of a working folder asks for, and trust it as it stands now. Without that it may "

@@ -21,7 +21,7 @@ EXIT_CODES = (
     ("3", "waiting for a human; `pod approve` or `pod deny` answers, with `--resume` it goes on"),
     ("4", "a configured limit ended it; `pod resume` goes on"),
     ("5", "the model refused"),
-    ("69, 77", "the model is not available; the key is not accepted"),
+    ("69, 77", "the model or a required server is not available; the key is not accepted"),
     ("75", "temporary: rate limit, provider down, pod in use; run it again"),
     ("130, 143", "stopped by SIGINT, SIGTERM; `pod resume` goes on"),
 )

@@ -16,10 +16,12 @@ from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
 from pod.cli.text import age, count, diff_lines, figures, money, one_line, share, told, ways_out
 from pod.errors import LogDamaged, UsageProblem
+from pod.log.entries import ServerTold
 from pod.log.folder import PodFolder
 from pod.losses import losses
 from pod.peek import Glance, glance
 from pod.result import whole_counts
+from pod.servers import warning_of
 from pod.session import load
 from pod.state import PodState
 from worker.items import AssistantItem
@@ -171,9 +173,17 @@ def _facts(folder: PodFolder, look: Glance, state: PodState) -> dict[str, Any]:
         "inbox": look.waiting,
         "approvals": [asked.model_dump() for asked in state.approvals.values()],
         "tasks": state.tool_state.get("tasks") or [],
+        "servers": [told.model_dump() for told in state.servers.values()],
         "ended": None if state.ended is None else {"status": state.ended.status, "result": state.ended.result},
         "last_text": _last_text(state),
     }
+
+
+def _server_row(told_of: ServerTold) -> str:
+    """How a server of tools stood last."""
+    waiting = "; it lists other tools by now, offered from the next segment on" if told_of.waiting else ""
+    wrong = warning_of(told_of)
+    return f"{told_of.server}: {told_of.state}, {count(told_of.tools, 'tool')}{waiting}{f'; {wrong}' if wrong else ''}"
 
 
 def _rejected(name: str, state: PodState) -> str:
@@ -212,6 +222,8 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         rows.append(("last run", one_line(state.ended.status + why, 300)))
     if state.rejected:
         rows.append(("rejected", one_line(_rejected(look.name, state), 400)))
+    for number, told_of in enumerate(state.servers.values()):
+        rows.append(("servers" if number == 0 else "", one_line(_server_row(told_of), 400)))
     rows += _lost_rows(lost)
     if look.waiting or state.queued:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))

@@ -334,6 +334,20 @@ class HookRan(Record):
     notice: str = ""
 
 
+class ServerTold(Record):
+    """How a server of tools stands. `tools` counts those that the agent has of it, `unfit` maps others that can't be offered to the
+    reason; `waiting`: it lists other tools by now, which the agent gets with the next segment.
+    """
+
+    kind = "mcp_server"
+    server: str
+    state: Literal["starting", "up", "failed", "down"]
+    why: str = ""
+    tools: int = 0
+    unfit: dict[str, str] = Field(default_factory=dict[str, str])
+    waiting: bool = False
+
+
 class Verified(Record):
     """The provider's first report after a switch, compared with what was accepted."""
 
@@ -385,7 +399,7 @@ _POD: tuple[type[Record], ...] = (
     Lease, SegmentStarted, RunStarted, InstructionsChanged,
     RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
-    Repaired, Commanded, HookRan, Verified, Measured, Extension,
+    Repaired, Commanded, HookRan, ServerTold, Verified, Measured, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,

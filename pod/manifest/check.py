@@ -4,6 +4,7 @@ network.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from pod.manifest.context import CompactionSection, RolloverSection
@@ -33,6 +34,7 @@ def findings(manifest: Manifest) -> list[Finding]:
         *_tools(manifest),
         *_fetching(manifest),
         *_hooks(manifest),
+        *_servers(manifest),
         *_rules(manifest),
         *providers_know(manifest),
         *_window(manifest),
@@ -110,6 +112,31 @@ def _hooks(manifest: Manifest) -> Iterator[Finding]:
             )
 
 
+def _servers(manifest: Manifest) -> Iterator[Finding]:
+    names = [server.name for server in manifest.mcp]
+    for number, server in enumerate(manifest.mcp):
+        where: KeyPath = ("mcp", number)
+        if server.command is None and server.url is None:
+            yield Finding("the server has neither command nor url", ((*where, "command"),), hint="name what is asked")
+        elif server.command is not None and server.url is not None:
+            yield Finding(
+                "the server has both command and url", ((*where, "url"), (*where, "command")), hint="keep one"
+            )
+        elif server.url is None and server.headers_env:
+            yield Finding(
+                "headers_env is about url, and the server is a program", ((*where, "headers_env"),), hint="use env"
+            )
+        elif server.command is None and server.env:
+            yield Finding(
+                "env is about a program, and the server is at a url", ((*where, "env"),), hint="use headers_env"
+            )
+        if server.name in names[:number]:
+            first: KeyPath = ("mcp", names.index(server.name), "name")
+            yield Finding(
+                f"two servers are named {server.name!r}", ((*where, "name"), first), hint="rename one of them"
+            )
+
+
 def _rules(manifest: Manifest) -> Iterator[Finding]:
     """Tools of your own have names that only importing them tells; `rules_about` is asked again then."""
     if not manifest.tools.python:
@@ -126,13 +153,20 @@ def rules_about(manifest: Manifest, tools: Iterable[str]) -> Iterator[Finding]:
 
     names = [*tools, *ADDED_TOOLS]
     for number, rule in enumerate(manifest.permissions.rules):
-        if not any(fnmatchcase(name, rule.tool) for name in names):
+        if not any(fnmatchcase(name, rule.tool) for name in names) and not _of_a_server(manifest, rule.tool):
             yield Finding(
                 f"the rule is about {rule.tool!r}, and no enabled tool is named so",
                 (("permissions", "rules", number, "tool"),),
                 "warning",
                 tool_hint(rule.tool, dict.fromkeys((*names, *BUILT_IN_TOOLS))),
             )
+
+
+def _of_a_server(manifest: Manifest, pattern: str) -> bool:
+    """Whether a pattern may cover tools of a server, whose names only the server tells."""
+    fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
+    starts = (f"{server.name}__" for server in manifest.mcp)
+    return any(pattern.startswith(start) or (fixed != pattern and start.startswith(fixed)) for start in starts)
 
 
 ROOM: tuple[KeyPath, ...] = (("model", "context_window"), ("model", "max_output_tokens"), ("context", "buffer_tokens"))

@@ -27,7 +27,7 @@ with where it came from.
 `check` also warns of what works and is likely not meant: a model whose window is not known, with the name that may be meant
 (a run puts this warning on record too); tools that write where `[scope] write` names no folder; roots that are not there.
 
-Some tables and values are part of the format and not served yet; they say so, and using one is an error that names it.
+Some values are part of the format and not served yet; they say so, and using one is an error that names it.
 
 ```toml
 version = 1

@@ -45,7 +45,11 @@ def take_secrets(layer: Layer) -> list[Problem]:
     """Problems for each literal secret of a layer. It is taken out, so that nothing later can show it."""
     problems: list[Problem] = []
     for path, holder, name, value in list(leaves(layer.data)):
-        by_name = isinstance(name, str) and _SECRET_KEYS.fullmatch(name.lower().replace("-", "_"))
+        # There stands the name of a variable, and its type is checked.
+        names_a_variable = len(path) > 1 and path[-2] == "headers_env"
+        by_name = (
+            isinstance(name, str) and not names_a_variable and _SECRET_KEYS.fullmatch(name.lower().replace("-", "_"))
+        )
         if by_name or (isinstance(value, str) and _SECRET_VALUES.search(value)):
             message = "a secret must not stand in a manifest" if by_name else "this looks like an API key"
             problems.append(layer.problem(path, message, key=key_label(path), hint=_HINT))

@@ -360,13 +360,65 @@ class LogSection(Section):
     )
 
 
-class McpServer(Section):
-    """A server of the Model Context Protocol whose tools the agent gets. Not served yet."""
+SERVER_NAME = "[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*"
+"""How a server of tools is named: without `__` and no `_` at its end, so that `server__tool` never means two (case B135)."""
 
-    name: Annotated[str, Written(r"[A-Za-z0-9_-]+", "written with letters, digits, '_' and '-'")] = Field(
-        description="The name before its tools.", examples=["docs"]
+Effect: TypeAlias = Literal["read", "write", "process", "network"]
+
+
+class McpServer(Section):
+    """A server of the Model Context Protocol whose tools the agent gets, as `name__tool` ([mcp.md](mcp.md)): a program (`command`) or an
+    address (`url`). Needs the package `mcp` (`pod-runtime[mcp]`)."""
+
+    name: Annotated[
+        str,
+        Field(max_length=32),
+        Written(SERVER_NAME, "written with letters, digits, '-' and single '_' inside"),
+    ] = Field(description="The name before its tools.", examples=["docs"])
+    command: Command | None = Field(
+        default=None,
+        description="The program and its arguments; no shell reads them. It runs in the working folder, in the sandbox where there is"
+        " one, with the environment of the tool `shell`.",
+        examples=[["docs-mcp"]],
     )
-    command: Command = Field(description="The program and its arguments.", examples=[["docs-mcp"]])
+    url: BaseUrl | None = Field(
+        default=None,
+        description="Instead of a command: the address of a server that speaks streamable HTTP. Plain http only to this machine.",
+        examples=["https://docs.example.com/mcp"],
+    )
+    env: Annotated[tuple[EnvName, ...], Strict(False)] = Field(
+        default=(),
+        description="Variables of the runtime's environment that its process gets besides.",
+        examples=[["DOCS_HOME"]],
+    )
+    headers_env: dict[str, EnvName] = Field(
+        default_factory=dict[str, str],
+        description='Headers of each HTTP request, and the environment variables that hold them: `{ Authorization = "DOCS_AUTH" }`. The'
+        " values are replaced in all that the server says.",
+    )
+    tools: Strings = Field(
+        default=("*",),
+        description='Which of its tools the agent gets: wildcards on the server\'s own names, for example `["search_*"]`.',
+    )
+    effect: Effect | None = Field(
+        default=None,
+        description="What its calls are to the permissions. Unset: `process` for a program, `network` for an address. What the server says"
+        " of its own tools (`readOnlyHint`) never decides.",
+        examples=["network"],
+    )
+    effects: dict[str, Effect] = Field(
+        default_factory=dict[str, Effect],
+        description="The effect of some tools, by wildcards on the server's own names; the longest that covers a tool decides:"
+        ' `{ "search_*" = "read" }`.',
+    )
+    start_timeout: Seconds = Field(default=30.0, description="Seconds until it must have listed its tools.")
+    call_timeout: Seconds = Field(default=120.0, description="Seconds that one call may take.")
+    max_output: Count = Field(
+        default=65_536, description="Bytes of a result that reach the model; the rest is kept as an artifact."
+    )
+    required: bool = Field(
+        default=False, description="Whether nothing begins without it. Else a server that fails is a warning."
+    )
 
 
 HookEvent: TypeAlias = Literal["RunStart", "PreToolUse", "PostToolUse", "PreCompact", "PostCompact", "Stop"]

@@ -15,11 +15,10 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
         lambda m: set(m.tools.enable) & set(LATER_TOOLS),
         f"of these tools, {', '.join(LATER_TOOLS)} are not served yet",
     ),
-    (("mcp",), lambda m: m.mcp, "servers of the Model Context Protocol are not served yet"),
 )
 
 
-UNSERVED_TABLES: frozenset[str] = frozenset({"mcp"})
+UNSERVED_TABLES: frozenset[str] = frozenset()
 """Tables of which this version serves nothing: a new manifest leaves them out."""
 
 

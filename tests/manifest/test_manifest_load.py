@@ -243,7 +243,13 @@ def test_all_problems_are_reported_at_once_and_the_exit_code_is_two(write: Write
         ("[scope]\nread = [1]\n", "[scope.read #1]", "should be a string, not a whole number"),
         ("[permissions]\nrules = [{tool = 'shell'}]\n", "[permissions.rules #1] action", "is missing"),
         ("[retry]\nmax_seconds = inf\n", "[retry] max_seconds", "should be a finite number, not inf"),
-        ("[[mcp]]\nname = 'a'\n", "[mcp #1] command", "is missing"),
+        ("[[mcp]]\nname = 'a'\n", "[mcp #1] command", "has neither command nor url"),
+        ("[[mcp]]\nname = 'a__b'\ncommand = ['x']\n", "[mcp #1] name", "single '_' inside"),
+        ("[[mcp]]\nname = 'a_'\ncommand = ['x']\n", "[mcp #1] name", "single '_' inside"),
+        ("[[mcp]]\nname = 'a'\ncommand = ['x']\nurl = 'https://x.org'\n", "[mcp #1] url", "both command and url"),
+        ("[[mcp]]\nname = 'a'\nurl = 'http://x.org'\n", "[mcp #1] url", "plain http goes only to this machine"),
+        ("[[mcp]]\nname = 'a'\ncommand = ['x']\nheaders_env = { A = 'B' }\n", "[mcp #1] headers_env", "is a program"),
+        ("[[mcp]]\nname = 'a'\nurl = 'https://x.org'\nenv = ['B']\n", "[mcp #1] env", "is at a url"),
         ("[[interceptors]]\nuse = 'x'\n", "[interceptors #1] use", "should be written module:function, for example"),
         ("[[hooks]]\nevent = 'PreToolUse'\ncommand = []\n", "[hooks #1] command", "should not be empty"),
     ],
@@ -369,15 +375,10 @@ def test_a_key_given_by_set_is_refused_and_never_shown(write: Write) -> None:
 
 
 def test_what_is_not_served_yet_is_refused_not_ignored(write: Write) -> None:
-    text = MODEL + (
-        "[sandbox]\nmode = 'off'\n[rollover]\nat = '80%'\n"
-        "[[mcp]]\nname = 'docs'\ncommand = ['docs-mcp']\n"
-        "[tools]\nenable = ['read_file', 'spawn_pod']\n"
-    )
+    text = MODEL + ("[sandbox]\nmode = 'off'\n[rollover]\nat = '80%'\n[tools]\nenable = ['read_file', 'spawn_pod']\n")
     found = problems(write(text))
     assert {(problem.key, problem.line) for problem in found} == {
-        ("[[mcp]]", 7),
-        ("[tools] enable", 11),
+        ("[tools] enable", 8),
     }
     assert all("not served yet" in problem.message for problem in found)
 

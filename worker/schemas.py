@@ -1,4 +1,4 @@
-"""JSON Schemas that a user brings: read whole, with every reference followed, before anything depends on them."""
+"""JSON Schemas that come from outside (a user, a server): read whole, with every reference followed, before anything depends on them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,109 @@
+"""The servers of tools of a pod: from its manifest to what is started, and what of them is put on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from pod import codes
+from pod.errors import ServerUnavailable, UsageProblem
+from pod.guarding import protected_places, sandbox_of
+from pod.log.entries import ServerTold
+from pod.manifest import Manifest
+from pod.session import Session
+from worker.builtin.scope import Scope
+from worker.mcp.connection import Place
+from worker.mcp.define import Server
+from worker.mcp.naming import prefix
+from worker.mcp.servers import News, Servers
+from worker.models.base import ToolSpec
+from worker.records import Warned
+from worker.tools import Tool
+
+MOST_NAMED = 5
+"""Tools that can't be offered that a warning names."""
+
+
+def servers_of(manifest: Manifest) -> list[Server]:
+    """What `[[mcp]]` says."""
+    return [
+        Server(
+            name=each.name, command=each.command, url=each.url, env=each.env, headers=each.headers_env, tools=each.tools,
+            effect=each.effect, effects=each.effects, start_timeout=each.start_timeout, call_timeout=each.call_timeout,
+            max_output=each.max_output, required=each.required,
+        )
+        for each in manifest.mcp
+    ]  # fmt: skip
+
+
+def check_required(servers: Servers, mask: Callable[[str], str]) -> None:
+    """Raises `ServerUnavailable` where one that is required is not running."""
+    if failed := servers.failed():
+        said = "; ".join(f"the server {each.server!r} is not running: {mask(each.why)}" for each in failed)
+        raise ServerUnavailable(f"[[mcp]] required: {said}. Nothing was sent; required = false goes on without it")
+
+
+def with_servers(base: Mapping[str, Tool], offered: Iterable[Tool], *, strict: bool = True) -> dict[str, Tool]:
+    """The tools of a pod and behind them those of its servers, so that what stands before them stays cached.
+
+    Raises `UsageProblem` for a name that another tool has already; not `strict`: that one is left out.
+    """
+    found = dict(base)
+    for tool in offered:
+        if tool.name not in base:
+            found[tool.name] = tool
+        elif strict:
+            raise UsageProblem(
+                f"two tools are named {tool.name!r}, one of them of a server: rename the server or the tool"
+            )
+    return found
+
+
+def as_told(news: News, mask: Callable[[str], str]) -> ServerTold:
+    """How a server stands, as it goes on record: without secrets."""
+    unfit = {mask(name): mask(why) for name, why in news.unfit}
+    return ServerTold(
+        server=news.server, state=news.state, why=mask(news.why), tools=news.tools, unfit=unfit, waiting=news.waiting
+    )  # fmt: skip
+
+
+def tell(session: Session, news: Iterable[News], mask: Callable[[str], str]) -> None:
+    """Puts on record how servers stand whose standing has changed, and warns of what the agent lacks. Not yet durable."""
+    for each in news:
+        told = as_told(each, mask)
+        before = session.state.servers.get(each.server)
+        session.put(told)
+        if (message := warning_of(told)) and (before is None or warning_of(before) != message):
+            figures = {"server": each.server, "state": each.state, "unfit": len(told.unfit)}
+            session.put(Warned(code=codes.MCP_SERVER, message=message, figures=figures))
+
+
+def warning_of(told: ServerTold) -> str:
+    """What is wrong with a server, in words; nothing where all is well."""
+    if told.state != "up":
+        word = (
+            "was lost; a call starts it again" if told.state == "down" else "did not start, and its tools are missing"
+        )
+        return f"the server {told.server!r} {word}: {told.why}"
+    if not told.unfit:
+        return ""
+    named = "; ".join(f"{name!r}: {why}" for name, why in list(told.unfit.items())[:MOST_NAMED])
+    more = "" if len(told.unfit) <= MOST_NAMED else f"; and {len(told.unfit) - MOST_NAMED} more"
+    return f"tools of the server {told.server!r} can't be offered: {named}{more}"
+
+
+def stored_specs(manifest: Manifest, schemas: str) -> list[ToolSpec]:
+    """The tools of servers in the text of a segment's schemas: what a look shows that starts no server."""
+    import json
+
+    starts = tuple(prefix(each.name) for each in manifest.mcp)
+    found: list[dict[str, object]] = json.loads(schemas) if starts and schemas else []
+    return [ToolSpec(**each) for each in found if str(each.get("name")).startswith(starts)]  # type: ignore[arg-type]
+
+
+def place_of(manifest: Manifest, home: Path, cwd: Path, owner: str, files: Iterable[Path]) -> Place:
+    """Where the servers of a pod run. Blocks."""
+    protected = protected_places(manifest, home, cwd, tuple(files))
+    scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=protected)
+    return Place(cwd, owner, sandbox_of(manifest, home, cwd, scope), version("pod-runtime"))
