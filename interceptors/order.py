@@ -8,7 +8,6 @@ from interceptors.ceiling import Ceiling
 from interceptors.limits import Limits
 from interceptors.permissions import Permissions
 from interceptors.prune import Prune
-from interceptors.redact import Redact
 from interceptors.repeat import RepeatGuard
 from interceptors.triggers import CompactTrigger
 from interceptors.window import WindowWarning
@@ -25,10 +24,9 @@ def default_chain(
     window: WindowWarning | None = None,
     ceiling: Ceiling | None = None,
     permissions: Permissions | None = None,
-    redact: Redact | None = None,
 ) -> tuple[Interceptor, ...]:
     """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, warning of the window's
-    end, ceiling, permissions, redaction.
+    end, ceiling, permissions.
 
     A limit ends a run before anything is spent on it; prune and trigger look at what the user's interceptors added; the
     ceiling looks at the view that is sent. Permissions are asked last, so that no other interceptor's word comes after
@@ -43,6 +41,5 @@ def default_chain(
         window,
         ceiling or Ceiling(),
         permissions,
-        redact,
     )
     return tuple(interceptor for interceptor in chain if interceptor is not None)

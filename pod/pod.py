@@ -26,6 +26,7 @@ from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home
+from pod.log.redacting import gate_of
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.output import OutputSchema
 from pod.reading import SessionReader
@@ -34,6 +35,7 @@ from pod.running import Running
 from pod.services import Services
 from pod.session import Session
 from pod.stored import kept, move, moved, restore, with_overrides
+from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -198,26 +200,29 @@ class Pod:
         m = self.manifest
         family = model.capabilities.family
         folder = PodFolder(self.home, self.name)
-        options: dict[str, Any] = {"family": family, "durability": m.log.durability, "files": self._options.files}
+        gate = gate_of(m.log.redact)
+        options: dict[str, Any] = {
+            "family": family, "durability": m.log.durability, "files": self._options.files, "gate": gate
+        }  # fmt: skip
         if folder.exists():
             session = Session.open(self.home, self.name, **options)
             try:
-                restore(session, lambda: self._texts(tools, output, session.state.start.tag))
+                restore(session, lambda: self._texts(tools, output, session.state.start.tag, gate))
                 move(session, self.cwd)
             except BaseException:
                 session.close()
                 raise
             return session
         tag = uuid7()[-12:]
-        blobs = self._texts(tools, output, tag)
+        blobs = self._texts(tools, output, tag, gate)
         return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
 
-    def _texts(self, tools: dict[str, Tool], output: OutputSchema | None, tag: str) -> dict[str, str]:
+    def _texts(self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, gate: Gate) -> dict[str, str]:
         """What a segment begins with, by use."""
         m = self.manifest
         instructions = collect(self.cwd, m.worker.instructions)
         return {
-            "system": setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output),
+            "system": gate.text(setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)),
             "schemas": setup.schemas_text(tools),
             "manifest": m.model_dump_json(),
             "cwd": str(self.cwd),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,6 @@ from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
 from interceptors.permissions import PathScope, Permissions, Rule
 from interceptors.prune import Prune, PruneSettings
-from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
@@ -317,7 +315,6 @@ def chain(
             headless=headless,
             scope=scope,
         ),
-        redact=Redact(Masker(secrets_in(os.environ))) if m.log.redact else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from worker import interceptor as ic
@@ -131,15 +131,15 @@ class Worker:
         except ModelError as error:
             # What made it too large came up while it was sent: whoever can make it smaller is asked again.
             return None if isinstance(error, OverBudget) and error.grew else await self.failed(error)
-        self.record(answered)
-        ended = await self.told(ctx, answered)
+        reply = replace(answered.reply, items=self.record(answered).items)
+        ended = await self.told(ctx, reply)
         if ended is not None:
             return ended
-        if answered.reply.stop == "refusal":
+        if reply.stop == "refusal":
             self.caller.close("the model refused to go on")
         if self.history.unresolved:
             return await self.caller.run()
-        return await self.unless_asked(self.ending(answered.reply, answered.model.name))
+        return await self.unless_asked(self.ending(reply, answered.model.name))
 
     async def admit(self) -> None:
         """Queued input takes its place in the view, as much of it as goes with this request."""
@@ -206,8 +206,10 @@ class Worker:
             wall=time.time(),
         )
 
-    def record(self, answered: Answered) -> None:
-        """Puts a complete reply on record, before any tool runs. Call ids are made unique in the session's view."""
+    def record(self, answered: Answered) -> ReplyRecord:
+        """Puts a complete reply on record, before any tool runs; returns what stands there. Call ids are made unique in the
+        session's view.
+        """
         self._first = False
         reply, price = answered.reply, answered.model.capabilities.price
         budget, estimate = self.sender.budget(answered.model), answered.occupancy.tokens
@@ -217,7 +219,7 @@ class Worker:
         if doubted:
             said = sum(estimate_item(item, answered.model.capabilities.family) for item in reply.items)
             paid = Usage(input_tokens=estimate, output_tokens=said)
-        self.ledger.put(
+        recorded = self.ledger.put(
             ReplyRecord(
                 items=self._named(reply.items),
                 usage=Usage() if doubted else reply.usage,
@@ -238,6 +240,7 @@ class Worker:
         if doubted:
             self._say_doubted(answered.model.name, reply.usage, estimate, window)
         self._say_barred(answered.model.name)
+        return recorded
 
     def _say_doubted(self, model: str, usage: Usage, estimate: int, window: int) -> None:
         """Puts on record, once in a segment for each model, that a report is not believed."""
@@ -277,13 +280,13 @@ class Worker:
             named.append(item.model_copy(update=changes))
         return tuple(named)
 
-    async def told(self, ctx: ic.RequestContext, answered: Answered) -> Outcome | None:
+    async def told(self, ctx: ic.RequestContext, reply: Reply) -> Outcome | None:
         """Tells the interceptors of a reply, which is on record: one that raises ends the run before the calls."""
         for interceptor in self.interceptors:
             if not ic.overrides(interceptor, "after_request"):
                 continue
             try:
-                await interceptor.after_request(ctx, answered.reply)
+                await interceptor.after_request(ctx, reply)
             except Exception as e:
                 return ic.failure(interceptor, e)
         return self.ledger.fault

@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 from typing import cast
 
-from pod.cli.text import clean
+from pod.cli.text import clean, hidden
 
 _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
                         errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST,
@@ -90,7 +90,7 @@ def expected(error: BaseException) -> int | None:
 
 def complain(text: str) -> None:
     """`pod: error: ...` on standard error; each line of a text with several."""
-    for line in _LONG.sub(_cut, clean(text)).splitlines() or [""]:
+    for line in _LONG.sub(_cut, clean(hidden(text))).splitlines() or [""]:
         note(f"pod: error: {line}" if not line.startswith(" ") else f"pod:   {line}")
 
 
@@ -119,7 +119,7 @@ def _keep_traceback(error: BaseException) -> Path | None:
         path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            traceback.print_exception(error, file=file)
+            file.write(hidden("".join(traceback.format_exception(error))))
     except OSError:
         return None
     return path

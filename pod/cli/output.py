@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO, TypeAlias, cast
 
-from pod.cli.text import clean, safe_json
+from pod.cli.text import clean, hidden, safe_json
 from pod.errors import PodError, UsageProblem
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def write_json(line: str, stream: TextIO) -> None:
 
 def show(text: str) -> None:
     """Prints text for people on standard output. Raises `BrokenPipeError`, `OutputFailed`."""
-    shown = clean(text)
+    shown = clean(hidden(text))
     with written():
         sys.stdout.write(_showable(shown if shown.endswith("\n") else shown + "\n", sys.stdout))
         sys.stdout.flush()
@@ -232,4 +232,5 @@ def show_json(value: Any) -> None:
     """Prints a JSON value, indented, in UTF-8."""
     import json
 
-    write_json(safe_json(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n", sys.stdout)
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    write_json(safe_json(hidden(text)) + "\n", sys.stdout)

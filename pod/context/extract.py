@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from compact_worker.sections import entries, parse
-from interceptors.redact import Masker
 from interceptors.stubs import excerpt
 from pod.context.facts import Fact, FactKind
 from pod.context.quoting import Quoted, Quoter, claims_authority, shortened
 from worker.items import AssistantItem, ContextItem, FileRange, Item, ToolCallItem, ToolResultItem, UserItem
+from worker.masking import Masker
 from worker.text import sha256
 
 WORDS_CHARS = 1_000

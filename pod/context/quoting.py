@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from compact_worker.folding import folded
 from compact_worker.granting import claims_approval
 from compact_worker.overview import one_line
-from interceptors.redact import Masker
 from pod.context.secrecy import without_secrets
+from worker.masking import Masker
 from worker.models.encoding import neutral
 from worker.text import clean
 

@@ -11,7 +11,6 @@ from anyio import to_thread
 
 from compact_worker import CompactFailed, CompactResult, Material, compact
 from interceptors.permissions import Permissions
-from interceptors.redact import Masker, Redact
 from pod.context import opening as op
 from pod.context.beat import beating
 from pod.context.native import NativeRung
@@ -22,6 +21,7 @@ from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
 from pod.reading import SegmentItems
+from worker.gate import Gate
 from worker.items import ContextItem, UserItem
 from worker.memory import memory_of
 from worker.records import Warned
@@ -89,6 +89,7 @@ class WorkerRung:
 
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
         """Runs the compact worker. Raises `RungFailed`, `PodError` of the store."""
+        parts = self.parts
         try:
             result = await self._ask_worker(plan, label, focus)
         except CompactFailed as failure:
@@ -103,7 +104,7 @@ class WorkerRung:
         return Memory(
             summary=ContextItem(
                 kind="summary",
-                text=result.summary,
+                text=parts.session.gate.text(result.summary),
                 source=f"compact worker, {result.figures.source}",
                 trust="model",
             ),
@@ -164,6 +165,7 @@ class WorkerRung:
                     buffer=parts.sender.buffer,
                     retry=parts.sender.retry,
                     deps=parts.deps,
+                    gate=Gate(parts.session.gate.masker),
                 )
 
     def _source(self, plan: Plan) -> Any:
@@ -227,10 +229,9 @@ class CheckpointRung:
         parts, state = self.parts, self.parts.session.state
         view, sender, worker = tuple(state.history.view), parts.sender, parts.config.worker
         room = int((plan.limits.target - 1 - plan.limits.standing.mandatory) / parts.factor())
-        redact = next((i for i in parts.interceptors if isinstance(i, Redact)), None)
         rules = Rules(
             limit=min(worker.summary_max_tokens, max(room, LEAST_TOKENS)),
-            quoter=Quoter(Masker({}) if redact is None else redact.masker, state.start.tag),
+            quoter=Quoter(parts.session.gate.masker, state.start.tag),
             segment=state.start.segment,
             model=sender.model.name,
             at=datetime.fromtimestamp(parts.wall(), UTC).isoformat(timespec="seconds"),

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interceptors.redact import Masker
 from pod.context.checkpoint import LEAST_TOKENS, PREAMBLE, WHOLE, Earlier, Rules, make_checkpoint
 from pod.context.extract import Source
 from pod.context.facts import Checkpoint
 from pod.context.quoting import Quoter, claims_authority
 from worker.estimate import estimate_text
 from worker.items import AssistantItem, ContextItem, FileRange, Item, ToolResultItem, UserItem, make_call
+from worker.masking import Masker
 from worker.models.encoding import neutral
 
 SECRET = "correct-horse-battery"
