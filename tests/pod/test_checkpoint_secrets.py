@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pod.context.secrecy import SECRET, without_secrets
+from compact_worker.secrecy import SECRET, without_secrets
 
 KINDS = [
     ("sk_live_51H8abcdefghijklmnop failed", "51H8abcdefghijklmnop"),
