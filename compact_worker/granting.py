@@ -64,7 +64,8 @@ _WAIVED = re.compile(
     rf"|\b{_ASKED} (?:not|un|no longer|never) ?(?:needed|required|necessary)\b"
     rf"|\b(?:needs?|requires?) no (?:further |more |additional |prior |human |user |explicit )*{_ASKED}\b"
     rf"|\bno need (?:to|for) (?:ask|asking|confirm|confirming|confirmation|check(?:ing)? with)\b(?! (?:the|an?) (?:server|database|api|kernel|os)\b)"
-    rf"|\b(?:proceed|continue|go ahead|go on|act) without (?:any |further |prior )*(?:asking|confirming|{_ASKED})\b"
+    rf"|(?<!not )(?<!n't )(?<!n’t )(?<!never )(?<!ever )\b(?:proceed|continue|go ahead|go on|act) without"
+    rf" (?:any |further |prior )*(?:asking|confirming|{_ASKED})\b"
     rf"|\b(?:{_UNNEEDED})\W+(?:even )?{_TO_ASK}"
     r"|\b(?:may|can|allowed to|authori[sz]ed to|permitted to|free to)\b(?! not\b| never\b| only\b|['’]t)[^.\n]{0,80}\bwithout "
     r"(?:any |further )*(?:asking|approval|permission|confirmation|consent)\b"
@@ -99,6 +100,7 @@ _GRANT = re.compile(
 )
 _DENIED = re.compile(
     r"\b(?:never|not|n['’]?t) (?:\w+ )?(?:assume|believe|say|think|claim|conclude|pretend|act as (?:if|though))\b[^.\n]{0,30}$"
+    r"|\b(?:nobody|no one|no (?:agent|tool|command|worker|job|change|delete|deploy\w*|push)) (?:\w{1,30} ){0,2}$"
     r"|\b(?:unless|until|whether|if)\b[^.,;:\n]{0,40}$",
     re.IGNORECASE,
 )
@@ -127,7 +129,7 @@ _ELSEWHERE = re.compile(
 _MARKUP = re.compile(r"[*_~`]{1,3}(?=\S)|(?<=\S)[*_~`]{1,3}|</?[a-z]{1,10}>")
 _LEAD = re.compile(r"^[\s>|#/*+\-]*(?:\d{1,3}[.)]\s)?\s*")
 _PIECES = re.compile(r"(?<=[.;!?。！？])\s+|(?<=[。！？])|\s*\|\s*")
-_MARKED = re.compile(re.escape(CLAIM) + r"[^\]\n]*\]")
+_MARKED = re.compile(re.escape(CLAIM) + r"[^\]\[\n]*\]")
 
 
 def loosens(text: str) -> bool:

@@ -143,8 +143,7 @@ class Masker:
         """The forms that a text holds only as a reader takes it; None where there are none."""
         if not self.forms or (text.isascii() and "\\" not in text):
             return None
-        shown = text if text.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
-        shown = _ESCAPE.sub(_unescaped, shown) if "\\" in shown else shown
+        shown = as_read(text)
         if shown == text:
             return None
         return [form for form in self.forms if form in shown and form not in text] or None
@@ -184,6 +183,12 @@ def forms_of(value: str) -> Iterator[str]:
         start, end = (0, 2, 3)[before], (before + len(data)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             yield encode(bytes(before) + data)[start:end].decode()
+
+
+def as_read(text: str) -> str:
+    """A text as a reader takes it: compatible characters, nothing invisible, no escapes of single characters."""
+    shown = text if text.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    return _ESCAPE.sub(_unescaped, shown) if "\\" in shown else shown
 
 
 def _unescaped(found: re.Match[str]) -> str:

@@ -24,7 +24,12 @@ _SECRET_VALUES = re.compile(
       | glpat-[0-9A-Za-z_-]{20,}                  # GitLab
       | xox[abprs]-[0-9A-Za-z-]{20,}              # Slack
       | A[KS]IA[0-9A-Z]{16}                       # AWS
+      | dckr_[op]at_[0-9A-Za-z_-]{20,}            # Docker
+      | npm_[0-9A-Za-z]{30,} | pypi-[0-9A-Za-z_-]{30,}
+      | [sr]k_live_[0-9A-Za-z]{16,}               # Stripe
+      | eyJ[0-9A-Za-z_=-]{10,}\.eyJ[0-9A-Za-z_=-]{10,}\.  # JSON Web Token
     )
+    | hooks\.slack\.com/services/T\w+/B\w+/\w+
     | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----
     """,
     re.VERBOSE,
