@@ -32,7 +32,8 @@ from benchmarks.eval_fixtures import ALL, ANSWERS, Fixture, Turn
 from pod import Event, Manifest, Pod, RunResult
 from pod.log.entries import record_of
 from pod.log.folder import PodFolder
-from pod.reading import SessionReader, items_of
+from pod.log.items import items_of
+from pod.reading import SessionReader
 from worker.errors import ContextOverflow, ProviderDown
 from worker.items import ContextItem, OrderItem, ToolResultItem, UserItem
 from worker.models.base import Capabilities, Emit, Reply, Request

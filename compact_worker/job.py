@@ -43,6 +43,7 @@ from worker.records import ContextAdded, Journal, Warned
 from worker.results import Failed, Finished, LimitReached, Outcome
 from worker.retry import RetryPolicy
 from worker.sending import Sender
+from worker.text import untagged
 from worker.tools import Tool
 
 PREFIX_TURNS = 4
@@ -247,7 +248,7 @@ class _Job:
 
     def _order(self, limits: Limits) -> OrderItem:
         text = prompt.order_text(
-            self.source, self.settings, focus=self._untagged(self.material.focus or ""),
+            self.source, self.settings, focus=untagged(self.material.focus or "", self.material.tag),
             retained=max(len(self.material.view) - self.material.cut, 0), turns=limits.turns,
         )  # fmt: skip
         return OrderItem(text=text, tag=self.material.tag)
@@ -296,17 +297,14 @@ class _Job:
         return self.overview.text
 
     def _shown(self, text: str) -> ContextItem:
-        return ContextItem(kind="lead_in", text=self._untagged(text), source="session overview", trust="tool")
+        return ContextItem(
+            kind="lead_in", text=untagged(text, self.material.tag), source="session overview", trust="tool"
+        )
 
     def _with(self, items: Sequence[Item]) -> int:
         """The occupancy of a request with these items at its end."""
         model, history = self.sender.model, self.ledger.history
         return history.occupancy(model.name, self.sender.overhead(model), pending_tokens(history, items)).tokens
-
-    def _untagged(self, text: str) -> str:
-        """The session's tag marks orders of the runtime; in data it is broken up."""
-        tag = self.material.tag
-        return text.replace(tag, f"{tag[:4]}-{tag[4:]}") if tag else text
 
     # -- the conversation ---------------------------------------------------------------------------------------
 

@@ -7,9 +7,11 @@ and puts it on record.
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
 from interceptors.ceiling import BudgetLine, Ceiling, Overhead, budget_table, over_budget, overhead_of
+from interceptors.deciding import Rule, Verdict, decide
+from interceptors.facts import PathScope, Reach
 from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
-from interceptors.permissions import PathScope, Permissions, Reach, Rule, Verdict, decide
+from interceptors.permissions import Permissions
 from interceptors.progress import progressed
 from interceptors.prune import Prune, PrunePlan, PruneSettings, plan_prune, superseded_reads
 from interceptors.repeat import RepeatGuard

@@ -15,7 +15,8 @@ class ApprovalAsked(Record):
     """A call waits for a human. It is bound to the tool and the SHA-256 of the call's canonical arguments.
 
     `scope` is how far an approval reaches unless the answer says otherwise: `run` for writes in scope, which then are
-    free for the rest of the run. `summary` and `diff` are for the human; nothing is decided from them.
+    free for the rest of the run. `summary` and `diff` are for the human; nothing is decided from them. `before_sha256` is
+    that of the file that the diff was made from (of nothing where there was none): a yes to this call holds for that content.
     """
 
     kind = "approval_asked"
@@ -28,6 +29,7 @@ class ApprovalAsked(Record):
     effect: str = ""
     reason: str = ""
     scope: ApprovalScope = "once"
+    before_sha256: str | None = None
 
 
 class ApprovalAnswered(Record):

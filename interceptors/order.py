@@ -23,10 +23,11 @@ def default_chain(
     trigger: CompactTrigger | None = None,
     window: WindowWarning | None = None,
     ceiling: Ceiling | None = None,
+    hooks: Interceptor | None = None,
     permissions: Permissions | None = None,
 ) -> tuple[Interceptor, ...]:
     """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, warning of the window's
-    end, ceiling, permissions.
+    end, ceiling, hooks around calls, permissions.
 
     A limit ends a run before anything is spent on it; prune and trigger look at what the user's interceptors added; the
     ceiling looks at the view that is sent. Permissions are asked last, so that no other interceptor's word comes after
@@ -40,6 +41,7 @@ def default_chain(
         trigger,
         window,
         ceiling or Ceiling(),
+        hooks,
         permissions,
     )
     return tuple(interceptor for interceptor in chain if interceptor is not None)

@@ -18,6 +18,7 @@ __version__: str
 if TYPE_CHECKING:
     from pod.errors import LogDamaged, PodBusy, PodError, PodNotFound, StoreError, UsageProblem
     from pod.events import Event
+    from pod.hooks import Block, GoOn, Hook
     from pod.log.folder import default_home, pod_names
     from pod.manifest import Manifest, ManifestError, load_manifest
     from pod.pod import Pod, RunHandle
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
     from pod.transfer import export_pod, import_pod
 
 _PUBLIC = {
+    "Block": "pod.hooks",
     "Event": "pod.events",
+    "GoOn": "pod.hooks",
+    "Hook": "pod.hooks",
     "LogDamaged": "pod.errors",
     "Manifest": "pod.manifest",
     "ManifestError": "pod.manifest",
@@ -46,7 +50,10 @@ _PUBLIC = {
 }
 
 __all__ = [
+    "Block",
     "Event",
+    "GoOn",
+    "Hook",
     "LogDamaged",
     "Manifest",
     "ManifestError",

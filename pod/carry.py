@@ -10,6 +10,7 @@ from pod.context.facts import Checkpoint
 from worker.budget import LearnedWindow
 from worker.calibration import Calibration
 from worker.history import Counters
+from worker.models.base import Refusals
 
 
 class Totals(BaseModel):
@@ -83,6 +84,7 @@ class OpenRun(BaseModel):
     counters: Counters = Counters()
     guards: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])
     small_window: bool = False
 
 
@@ -94,9 +96,10 @@ class Carry(BaseModel):
     the user's words that stay whole, `omitted_words` counts those that no longer stand in the context.
     `taken_back` names user inputs that were given back or rejected: history does not show them.
     `last_run` is the newest run, `last_status` how it ended (empty while it is open). `unknown_windows` names the models of
-    whose unknown window a warning was told. `checkpoint` is the one whose text is the segment's summary, where that is one.
+    whose unknown window a warning was told,
+    `refusals` what each model's server is known not to take. `checkpoint` is the one whose text is the segment's summary, where that is one.
     `notes` are the agent's notes as the last clear left them. `warned` is the item that warned this very window of its end: a
-    fork and a rewind go on in a window, a compaction begins another one.
+    fork and a rewind go on in a window, a compaction begins another one. `instructions` are those of the newest run.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -120,9 +123,12 @@ class Carry(BaseModel):
     last_run: str | None = None
     last_status: str = ""
     unknown_windows: tuple[str, ...] = ()
+    refusals: dict[str, Refusals] = Field(default_factory=dict[str, Refusals])
     taken_back: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     runs: int = 0
     run_requests: int = 0
     notes: NotesMark | None = None
     warned: str | None = None
+    instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])

@@ -67,6 +67,11 @@ def segment_of(name: str) -> str | None:
     return stem if dot and ending == "jsonl" and ".compact-" not in stem and "/" not in stem else None
 
 
+def is_origin(name: str) -> bool:
+    """Whether this part is the log of a session that a fork took along."""
+    return name.startswith("origin/")
+
+
 def part_of(segment: Segment) -> str:
     """The name of the part that a segment's log is."""
     return f"{'origin/' if segment.origin else ''}{segment.id}.jsonl"

@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from pod import bus, events
 from pod.cli.flags import Argument, Usage, usages
 from pod.cli.main import EXIT_CODES
+from pod.hooks import docs as hooks_docs
+from pod.hooks import inputs
 from pod.manifest.docs import manifest_markdown
 from pod.manifest.render import json_schema
 from pod.peek import STATUSES
@@ -36,6 +38,10 @@ CLI_HEAD = """\
 `pod COMMAND --help` says the same in the terminal. Options may stand before, between and after the other words. Standard output carries the result
 alone (or the stream); progress, warnings and hints go to standard error. Pods lie in `$POD_HOME` (default `$XDG_STATE_HOME/pod`, else
 `~/.local/state/pod`).
+
+What comes from models, tools, files, servers and manifests never steers a terminal: controls, marks of direction and what has no width are shown as
+escapes (`\\x1b`, `\\u202e`), in all that a command tells. The answer of a run, an artifact, a manifest and a script are shown so on a terminal alone;
+a pipe, or the file of `-o`, gets them unchanged. JSON holds the same characters as its own escapes.
 
 This page is made from the parsers by `make docs`; a test keeps it true.
 """
@@ -93,6 +99,24 @@ def events_markdown() -> str:
     return "\n".join(parts)
 
 
+def hooks_markdown() -> str:
+    """docs/hooks.md."""
+    models: list[type[BaseModel]] = list(get_args(get_args(inputs.HookInput)[0]))
+    shared = tuple(inputs.Common.model_fields)
+    own = fields_table(inputs.Common)
+    about = inspect.cleandoc(inputs.Common.__doc__ or "")
+    parts = [hooks_docs.HEAD, about + "\n", "\n".join(own) + "\n"]
+    for model in models:
+        parts.append(f"### `{model.__name__}`\n\n{inspect.cleandoc(model.__doc__ or '')}\n")
+        parts.append("\n".join(fields_table(model, skip=("event", *shared))) + "\n")
+    return "\n".join(parts)
+
+
+def hooks_schema() -> str:
+    """docs/hooks.schema.json."""
+    return json.dumps(inputs.adapter.json_schema(), indent=2, sort_keys=True) + "\n"
+
+
 def events_schema() -> str:
     """docs/events.schema.json."""
     return json.dumps(events.event_adapter.json_schema(), indent=2, sort_keys=True) + "\n"
@@ -147,6 +171,8 @@ def pages() -> dict[str, str]:
         "cli.md": cli_markdown(),
         "events.md": events_markdown(),
         "events.schema.json": events_schema(),
+        "hooks.md": hooks_markdown(),
+        "hooks.schema.json": hooks_schema(),
         "manifest.md": manifest_markdown(),
         "manifest.schema.json": schema,
     }

@@ -85,6 +85,24 @@ class RunStarted(_Event):
     run: str
 
 
+class InstructionChange(BaseModel):
+    """An instruction file: the SHA-256 of what was taken of it in the run before (None: nothing), and now."""
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    before: str | None = None
+    now: str | None = None
+
+
+class InstructionsChanged(_Event):
+    """The instruction files of the run that just began are not those of the run before."""
+
+    type: Literal["instructions.changed"] = "instructions.changed"
+    run: str
+    changes: tuple[InstructionChange, ...]
+
+
 class RunYielded(_Event):
     """The worker left its loop; the run stays open (a compaction follows, or a human is asked)."""
 
@@ -120,7 +138,8 @@ class RequestCompleted(_Event):
     """A reply is on record. `input_tokens` is None where the provider reported nothing.
 
     `estimate_error` compares the estimate with the first report after a start, resume, new segment or change of the model, as a
-    share of the report (above 0: estimated too high); None for other requests.
+    share of the report (above 0: estimated too high); None for other requests. `doubt` says why the provider's report, or a figure of
+    it, is not believed: what is not stands in no other figure, and `cost_usd` is then reckoned from the larger of report and estimate.
     """
 
     type: Literal["request.completed"] = "request.completed"
@@ -135,6 +154,7 @@ class RequestCompleted(_Event):
     provenance: str
     estimate_error: float | None = None
     cost_usd: float | None
+    doubt: str = ""
     attempts: int
     seconds: float
 
@@ -384,6 +404,22 @@ class PermissionDeniedEvent(_Event):
     summary: str = ""
 
 
+class HookRan(_Event):
+    """A hook was asked at an event: it `passed`, `blocked`, or `failed` (gave no answer). `blocked`: it stopped what it was asked
+    about, by its word or because it gave no answer; `reason` says why.
+    """
+
+    type: Literal["hook.ran"] = "hook.ran"
+    event: str
+    name: str
+    outcome: str
+    blocked: bool = False
+    ms: int = 0
+    reason: str = ""
+    tool: str = ""
+    call_id: str = ""
+
+
 class OrphanKilled(_Event):
     """A process that a killed runtime had left behind was ended."""
 
@@ -409,11 +445,12 @@ class Result(_Event):
 
 
 Event: TypeAlias = Annotated[
-    Init | InputReceived | InputRejected | RunStarted | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
+    Init | InputReceived | InputRejected | RunStarted | InstructionsChanged
+    | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
     | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
     | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
     | ModelSwitched | Warning_
-    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | OrphanKilled | LogRepaired | Result,
+    | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | HookRan | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
 event_adapter: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))
@@ -441,6 +478,7 @@ def _reply(r: w.ReplyRecord) -> _Event:
         provenance=r.provenance,
         estimate_error=_estimate_error(r),
         cost_usd=r.cost_usd,
+        doubt=r.doubt or "",
         attempts=r.attempts,
         seconds=r.seconds,
     )
@@ -482,6 +520,9 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     ),
     w.Warned: lambda r: Warning_(code=r.code, message=r.message, figures=r.figures),
     e.RunStarted: lambda r: RunStarted(run=r.run),
+    e.InstructionsChanged: lambda r: InstructionsChanged(
+        run=r.run, changes=tuple(InstructionChange(**change.model_dump()) for change in r.changes)
+    ),
     e.YieldedEntry: lambda r: RunYielded(run=r.run, reason=r.reason, detail=r.detail),
     e.RunEndedEntry: lambda r: RunEnded(
         run=r.run,
@@ -522,6 +563,16 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
         segment=r.segment, lineage=r.lineage.kind_, from_segment=r.lineage.segment, items=len(r.items)
     ),
     e.Verified: lambda r: SegmentVerified(reported=r.reported, estimated=r.estimated, accepted=r.accepted),
+    e.HookRan: lambda r: HookRan(
+        event=r.event,
+        name=r.name,
+        outcome=r.outcome,
+        blocked=r.blocked,
+        ms=r.ms,
+        reason=r.reason,
+        tool=r.tool,
+        call_id=r.call_id,
+    ),
     e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
     e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),
     ApprovalAsked: lambda r: ApprovalAskedEvent(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pod import codes
 from pod.context.facts import trigger_of
 from pod.context.policy import Limits
 from pod.session import Session
@@ -12,9 +13,6 @@ from worker.interceptor import Interceptor
 from worker.records import Warned
 from worker.results import Yielded
 from worker.sending import Sender
-
-PASSED_OVER = "yield.passed_over"
-"""The code of the warning that a yield is not followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,9 @@ class Heeding:
             message = (
                 f"interceptor {interceptor.name}: its yield 'compact' is passed over, and the request goes on: {why}"
             )
-            self.session.put(Warned(code=PASSED_OVER, message=message, figures={"interceptor": interceptor.name}))
+            self.session.put(
+                Warned(code=codes.YIELD_PASSED_OVER, message=message, figures={"interceptor": interceptor.name})
+            )
         return not why
 
     def _vain(self, said: Yielded) -> str:

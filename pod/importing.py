@@ -15,7 +15,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from pydantic import ValidationError
 
-from pod.contents import CONTENTS, FORMAT, POINTER, Contents, Part, allowed, part_of, segment_of, side_of
+from pod.contents import CONTENTS, FORMAT, POINTER, Contents, Part, allowed, is_origin, part_of, segment_of, side_of
 from pod.errors import ImportRefused, LogDamaged, NewerFormat, PodExists, UsageProblem
 from pod.log import entries as e
 from pod.log.files import Files
@@ -38,7 +38,8 @@ _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What was imported: the pod's name here and in the file, segments, files, bytes, its working folder."""
+    """What was imported: the pod's name here and in the file, segments of its session, files, bytes, its working folder.
+    `origins` are the segments that a fork took along of the sessions it descends from."""
 
     name: str
     was: str
@@ -47,6 +48,7 @@ class Imported:
     files: int
     size: int
     cwd: str
+    origins: int = 0
 
 
 def import_pod(source: Path | BinaryIO, home: Path, name: str | None = None) -> Imported:
@@ -74,7 +76,8 @@ def import_pod(source: Path | BinaryIO, home: Path, name: str | None = None) -> 
             _place(staged, target)
     logs = sum(segment_of(part.name) is not None for part in contents.parts)
     size = sum(part.size for part in contents.parts)
-    return Imported(target.name, contents.pod, contents.session, logs, len(contents.parts), size, cwd)
+    origins = sum(is_origin(part.name) for part in contents.parts)
+    return Imported(target.name, contents.pod, contents.session, logs, len(contents.parts), size, cwd, origins)
 
 
 # -- reading the file -----------------------------------------------------------------------------------------

@@ -7,59 +7,60 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from pod.errors import LogLost
+from pod.log.bounded import last_number
 from pod.log.folder import PodFolder
-from pod.log.segment import EMPTY, MISSING, stands_for
-from pod.reading import SessionReader, before, last_lines
-
-_LOOKS = (1 << 16, 1 << 20)
+from pod.log.segment import EMPTY, MISSING, missing
+from pod.reading import Segment, SessionReader, before
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A log of which something is lost, and what."""
+    """A log of which something is lost, and what. `origin`: it is of the past that a fork took along, not of its own
+    session.
+    """
 
     path: Path
     text: str
+    origin: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
 
 
-def losses(folder: PodFolder, *, origins: bool = False) -> list[Loss]:
-    """What is missing of a session, newest first, with `origins` also of those that the pod was forked from. Blocks.
+def losses(folder: PodFolder) -> list[Loss]:
+    """What is missing of a session and of those that it was forked from, newest first. Blocks.
 
     Raises `PodNotFound`, `UsageProblem`, `LogLost` where the active log is missing or holds no entry.
     """
-    chain = SessionReader(folder).chain(origins=origins)
+    chain = SessionReader(folder).chain(origins=True)
     active = folder.segment_path(folder.pointer().segment)
     if not os.path.lexists(active):
         raise LogLost(active, MISSING)
-    if not _last(active):
+    if not last_number(active):
         raise LogLost(active, EMPTY)
-    found: list[Loss] = []
-    for newer, older in pairwise(chain.segments):
-        upto = newer.seq - 1 if older.upto is None else older.upto
-        if older.seq and (last := _last(older.path)) < upto:
-            found.append(Loss(older.path, f"entries {last + 1} to {upto} are missing at its end"))
+    found = [loss for segment in chain.segments if (loss := cut(segment)) is not None]
     oldest = chain.segments[-1] if chain.segments else None
     if chain.end == "unreadable":
         path = active if oldest is None else oldest.path
-        found.append(Loss(path, "its beginning does not read: what came before it is out of reach"))
+        text = "its beginning does not read: what came before it is out of reach"
+        found.append(Loss(path, text, origin=oldest is not None and bool(oldest.origin)))
     if chain.end == "missing":
         step = before(oldest) if oldest is not None else None
         path = active if step is None else step.log(folder)
-        found.append(Loss(path, "an older segment of this session is missing: it is out of reach, with all before it"))
+        text = "an older segment of this session is missing: it is out of reach, with all before it"
+        found.append(Loss(path, text, origin=step is not None and bool(step.origin)))
     return found
 
 
-def _last(path: Path) -> int:
-    """The last number that a log's entries stand for; 0 where it has none."""
-    size = path.stat().st_size
-    for limit in (*(look for look in _LOOKS if look < size), size):
-        if lines := last_lines(path, limit):
-            return lines[-1].seq + stands_for(lines[-1]) - 1
-    return 0
+def cut(segment: Segment) -> Loss | None:
+    """What is missing at a log's end, by what the newer segment says."""
+    if segment.last is None or not segment.seq:
+        return None
+    reached = last_number(segment.path) or 0
+    if reached >= segment.last:
+        return None
+    text = f"{missing(reached + 1, segment.last + 1)} at its end"
+    return Loss(segment.path, text, origin=bool(segment.origin))

@@ -20,12 +20,13 @@ from pod.log import entries as e
 from pod.log import inbox
 from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
+from pod.log.items import named_artifacts
 from pod.log.lines import now
 from pod.log.making import making
+from pod.log.segment import entries
 from pod.names import SET_ASIDE
 from pod.origins import link_artifacts, take_along
-from pod.points import settled_point
-from pod.reading import named_artifacts
+from pod.points import Point, settled_point
 from pod.removing import Collected, Held, collect, remove
 from pod.services import processes_of
 from pod.session import Session, load, write_segment
@@ -198,7 +199,7 @@ def fork(home: Path, name: str, new: str, at: int | None = None) -> Changed:
     state = point.state
     folder = PodFolder(home, check_name(new))
     with making(folder):
-        for label in {*state.blobs.values(), state.manifest}:
+        for label in {*state.blobs.values(), state.manifest, *state.instructions.values()}:
             if source.holds(label):  # a lost one stays lost: the fork's next run says so and makes it anew
                 folder.put_blob(source.blob(label))
         items = tuple(state.history.view)
@@ -245,18 +246,18 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
     Totals do not fall. Cancelled, either the old segment or the new one is active, whole. Raises `PodNotFound`,
     `PodBusy`, `UsageProblem`, `NotSettled` where nothing would change, `OSError`.
     """
-    session = Session.open(home, check_name(name))
+    _point_before(PodFolder(home, check_name(name)), to)  # what is refused leaves no trace of a writer
+    session = Session.open(home, name)
     try:
-        point = settled_point(session.folder, to)
+        point = _point_before(session.folder, to)
         state, current = point.state, session.state
-        if point.segment == session.pointer.segment and not _changes_after(session, point.seq):
-            raise NotSettled(f"pod {name!r} stands at entry {point.seq} already: nothing to take back")
         await _end_everything(session, "rewound")
         totals = current.totals.model_copy(update={"segments": current.totals.segments + 1})
         carry = _carry_at(state, totals).model_copy(
             update={
                 "inbox": current.carry().inbox,
                 "windows": dict(current.history.windows),
+                "refusals": dict(current.history.refusals),
                 "calibration": current.history.calibration,
                 "breaker": current.breaker,
                 "last_reply_at": current.last_reply_at,
@@ -281,15 +282,24 @@ async def rewind(home: Path, name: str, to: int) -> Changed:
         session.close()
 
 
-def _changes_after(session: Session, seq: int) -> bool:
+def _point_before(folder: PodFolder, to: int) -> Point:
+    """The settled point to go back to. Raises `NotSettled` where the pod stands there, and what `settled_point` does."""
+    point = settled_point(folder, to)
+    active = folder.pointer().segment
+    if point.segment == active and not _changes_after(folder.segment_path(active), point.seq):
+        raise NotSettled(f"pod {folder.name!r} stands at entry {point.seq} already: nothing to take back")
+    return point
+
+
+def _changes_after(log: Path, seq: int) -> bool:
     """Whether anything but a change of writer was recorded behind an entry."""
-    return any(line.seq > seq and line.kind not in {"lease", "repaired"} for line in session.lines())
+    return any(line.seq > seq and line.kind not in {"lease", "repaired"} for line in entries(log))
 
 
 async def clear(home: Path, name: str) -> Changed:
     """Begins the session anew in the same pod. A floor for privacy: nothing of before is carried over but totals,
-    what is seen of the session from now on stops there, and artifacts of before can't be read any more. The old log
-    stays on disk until `remove`. So do the agent's notes, a file of its working folder: what stands in them now is shown
+    what is seen of the session from now on stops there, and artifacts of before can't be read any more. The old logs, those
+    that a fork took along too, stay on disk until `remove`. So do the agent's notes, a file of its working folder: what stands in them now is shown
     at the start of no later window, only what is added behind it.
 
     Messages that were stored and that no run has seen are left behind as well; those still in the inbox come after.

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from pod.log.files import Files, open_file
 from pod.log.folder import PodFolder
+from pod.log.items import named_artifacts
 from pod.log.segment import CHUNK, Damage, raw_lines, scan
 from pod.points import Point
-from pod.reading import Segment, named_artifacts
+from pod.reading import Segment
 
 
 def take_along(source: PodFolder, fork: PodFolder, point: Point) -> set[str]:

@@ -189,6 +189,7 @@ class Outlook:
             "calibration": state.history.calibration.factor(self.model.name),
             "estimates": _errors(self.accuracy.every),
             "first_estimates": _errors(self.accuracy.first),
+            "doubted_reports": _errors(self.accuracy.doubted),
             "estimates_barred": self.accuracy.barred,
             "window_origin": self.window_origin,
             "counting": self.model.capabilities.counting,

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from pod.errors import LogLost, PodError
+from pod.log.bounded import last_lines
 from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
 from pod.log.segment import EMPTY, open_log
-from pod.reading import last_lines
 
 HEAD = 1024 * 1024
 """Bytes read at the head of a log at most: its first entry says how the segment began, and how the last run ended."""

@@ -16,18 +16,21 @@ import anyio
 from anyio.abc import TaskGroup
 
 from interceptors.approvals import ApprovalScope
-from pod import setup
+from pod import renewal, setup
 from pod.bus import Subscription, Told
 from pod.errors import UsageProblem, in_a_folder
 from pod.events import CallMade, Event, Init, event_of
+from pod.guarding import check_sandbox, files_text, manifest_files
 from pod.handle import RunHandle
-from pod.instructions import collect
+from pod.hooks.define import Hook
+from pod.instructions import Instructions, collect
 from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.log.redacting import gate_of
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
+from pod.manifest.project import said_of
 from pod.output import OutputSchema
 from pod.reading import SessionReader
 from pod.result import RunResult
@@ -52,6 +55,7 @@ class Options:
     home: Path | None = None
     tools: Sequence[Tool | Callable[..., Any]] = ()
     interceptors: Sequence[Interceptor] = ()
+    hooks: Sequence[Hook] = ()
     model: Model | str | None = None
     compact_model: Model | str | None = None
     deps: Any = None
@@ -89,8 +93,10 @@ class Pod:
         cwd: str | os.PathLike[str] | None = None,
         home: str | os.PathLike[str] | None = None,
         overrides: Sequence[str] = (),
+        trusted: bool | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
         interceptors: Sequence[Interceptor] = (),
+        hooks: Sequence[Hook] = (),
         model: Model | str | None = None,
         compact_model: Model | str | None = None,
         deps: Any = None,
@@ -103,15 +109,20 @@ class Pod:
 
         `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `overrides` are texts `section.key=value`
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
-        `compact_model`. `deps` is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
-        `worker.errors.ConfigError`; both raise `UsageProblem`.
+        `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
+        decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
+        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
         if name is not None:
             check_name(name)
         if not isinstance(manifest, Manifest | Loaded):
             with in_a_folder():
-                manifest = load_manifest(_path(manifest, WANTED), overrides, cwd=folder, model_required=model is None)
+                manifest = load_manifest(
+                    _path(manifest, WANTED), overrides, cwd=folder, trusted=trusted, model_required=model is None
+                )
+        elif trusted is not None:
+            raise UsageProblem("trusted= is about loading a manifest, and this one is loaded: give its path")
         else:
             manifest = _overridden(manifest, overrides, folder)
         asynchronous = next((each for each in observers if iscoroutinefunction(each)), None)
@@ -120,7 +131,7 @@ class Pod:
                 f"the observer {asynchronous.__qualname__} is async: observers are plain functions, `subscribe()` is for tasks"
             )
         options = Options(
-            name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, model=model, compact_model=compact_model,
+            name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, hooks=hooks, model=model, compact_model=compact_model,
             deps=deps, headless=headless, on_yield=on_yield, observers=observers, files=files,
         )  # fmt: skip
         return cls(manifest, options)
@@ -146,7 +157,9 @@ class Pod:
     def run_sync(
         cls, manifest: str | os.PathLike[str] | Manifest, task: str, *, backend: str = "asyncio", **options: Any
     ) -> RunResult:
-        """Runs one task to its end, for scripts without an event loop."""
+        """Runs one task to its end, for scripts without an event loop. Raises what `open`, entering and `run` do; for a blank task
+        no pod is made."""
+        said(task)
 
         async def main() -> RunResult:
             async with cls.open(manifest, **options) as pod:
@@ -180,20 +193,24 @@ class Pod:
         tools = setup.tools_of(m, o.tools)
         models = _given(o.model, m, tools)
         users = setup.user_interceptors(m, o.interceptors)
+        hooks = setup.user_hooks(m, o.hooks)
         output = OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None
         compact_models = _compact_models(o.compact_model, m, models)
+        await anyio.to_thread.run_sync(check_sandbox, m, self.cwd, self.home)
         for model in {id(x): x for x in (*models, *compact_models)}.values():
             self._stack.push_async_callback(model.aclose)
         session = await anyio.to_thread.run_sync(self._session, models[0], tools, output)
         self._stack.callback(session.close)
-        services = Services.of(m, session, self.cwd)
+        files = self._files if self._loaded is not None else manifest_files(session)
+        services = Services.of(m, session, self.cwd, files)
         self._stack.push_async_callback(services.processes.end_all)
         running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
-            cwd=self.cwd, users=users, deps=o.deps, headless=o.headless, on_yield=o.on_yield, output=output,
+            cwd=self.cwd, files=files, hooks=setup.asked_hooks(hooks, session, self.cwd), users=users, deps=o.deps,
+            headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
         )  # fmt: skip
         running.bus.observers += o.observers
-        running.instructions = await anyio.to_thread.run_sync(collect, self.cwd, m.worker.instructions)
+        running.instructions = await anyio.to_thread.run_sync(self._instructions, session)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
     def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
@@ -207,26 +224,40 @@ class Pod:
         if folder.exists():
             session = Session.open(self.home, self.name, **options)
             try:
-                restore(session, lambda: self._texts(tools, output, session.state.start.tag, gate))
+                restore(
+                    session,
+                    lambda: self._texts(tools, output, session.state.start.tag, self._instructions(session), gate),
+                )
                 move(session, self.cwd)
             except BaseException:
                 session.close()
                 raise
             return session
         tag = uuid7()[-12:]
-        blobs = self._texts(tools, output, tag, gate)
+        blobs = self._texts(tools, output, tag, self._instructions(None), gate)
         return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
 
-    def _texts(self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, gate: Gate) -> dict[str, str]:
+    def _instructions(self, session: Session | None) -> Instructions:
+        """Those of the run under way, as it began; else the files as they are now. Blocks."""
+        frozen = None if session is None else renewal.frozen(session)
+        return frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+
+    def _texts(
+        self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions, gate: Gate
+    ) -> dict[str, str]:
         """What a segment begins with, by use."""
         m = self.manifest
-        instructions = collect(self.cwd, m.worker.instructions)
         return {
             "system": gate.text(setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)),
             "schemas": setup.schemas_text(tools),
             "manifest": m.model_dump_json(),
             "cwd": str(self.cwd),
+            **files_text(self._files),
         }
+
+    @property
+    def _files(self) -> tuple[Path, ...]:
+        return () if self._loaded is None else self._loaded.files
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -413,3 +444,8 @@ def _generated(loaded: Loaded | None) -> str:
     stem = loaded.path.stem if loaded is not None else "pod"
     clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem).strip("-._") or "pod"
     return f"{clean}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid7()[-4:]}"
+
+
+def _doubts(loaded: Loaded | None) -> tuple[str, ...]:
+    """What the configuration of the working folder asks for and does not get."""
+    return () if loaded is None or loaded.project is None else tuple(map(str, said_of(loaded.project)))

@@ -14,6 +14,7 @@ from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.segment import entries
 from pod.reading import Chain, Segment, SessionReader
+from pod.session import start_of
 from pod.state import PodState
 
 
@@ -42,8 +43,9 @@ def settled_point(folder: PodFolder, at: int | None = None) -> Point:
     """The last settled point at or before entry `at` (None: the last entry). Blocks; needs no lock, and changes
     nothing.
 
-    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`.
+    Raises `UsageProblem` for an entry that the session does not have or that lies before a `pod clear`, `LogDamaged`, `LogLost`.
     """
+    start_of(folder)  # an active log that is lost is told as such
     chain = SessionReader(folder).chain(origins=True)
     newest, *older = _segments_back(folder, chain, at)
     settled, last = _replay(newest, at)
@@ -70,6 +72,12 @@ def _segments_back(folder: PodFolder, chain: Chain, at: int | None) -> Sequence[
                 break
             return own[place:]
     first, oldest = own[-1].seq, own[-1].lineage
+    forked = oldest is not None and oldest.kind_ == "forked_from"
+    if chain.end in {"missing", "unreadable"} and not forked and own[-1] is chain.segments[-1]:
+        raise UsageProblem(
+            f"entry {at} can't be reached in the session of pod {folder.name!r}: an older log is missing or does not read, "
+            f"and what is left begins with entry {first}; `pod doctor {folder.name}` says which"
+        )
     began = {"cleared_from": "the session was cleared there", "forked_from": "the pod was forked there"}
     why = began.get(oldest.kind_ if oldest else "", "the session begins there")
     raise UsageProblem(f"entry {at} is not in the session of pod {folder.name!r}: its first entry is {first} ({why})")

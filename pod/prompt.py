@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pod.instructions import Instructions
+from pod.instructions import HEADING, Instructions
 
 DEFAULT = """\
 You are an autonomous agent. You work in $cwd on $platform with these tools: $tools.
@@ -24,3 +24,9 @@ def system_prompt(base: str, instructions: Instructions, *, tag: str, history: b
     where = ": the tool session_history lists, searches and reads it" if history else ""
     parts = [base.strip(), instructions.text(), RULES.format(tag=tag, history=where)]
     return "\n\n".join(part for part in parts if part)
+
+
+def holds(prompt: str, instructions: Instructions) -> bool:
+    """Whether a system prompt was made with exactly these instructions."""
+    text = instructions.text()
+    return f"\n\n{text}\n\n{RULES[: RULES.index(chr(10))]}" in f"\n\n{prompt}" if text else HEADING not in prompt

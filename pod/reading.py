@@ -1,4 +1,4 @@
-"""Reading a session without writing to it: which segments it has, its entries in order, single items as they were made.
+"""Reading a session without writing to it: which segments it has, where each should end, its entries in order.
 
 Nothing here takes the lock or loads a log whole. A `cleared_from` lineage is a floor: what lies before it cannot be
 reached from here, and a first entry that does not read beyond doubt is a floor as well. Whoever may read only so many
@@ -10,35 +10,22 @@ A fork has the logs of its origin in its own folder. They are its past, not its 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
-import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from pydantic import BaseModel, ValidationError, field_validator
 
-from pod.errors import NewerFormat, NotALog, UsageProblem
+from pod.errors import NewerFormat, NotALog
 from pod.log import entries as e
+from pod.log.bounded import Allowance, Spent, last_number
 from pod.log.files import odd_kind
 from pod.log.folder import PodFolder
 from pod.log.lines import FORMAT, Invalid, Line, parse
 from pod.log.segment import CHUNK, Damage, open_log, scan
-from worker import records as w
-from worker.history import LOST, LOST_BEFORE, stand_in
-from worker.items import Item
-from worker.memory import read_by_others
-from worker.records import Record
-
-TAIL = 65_536
-"""Bytes that `last_lines` reads at most."""
-
-ITEM_KINDS = frozenset({"segment_started", "input", "reply", "tool_result", "context_added"})
-"""Kinds of entries that hold items as they were made."""
 
 End: TypeAlias = Literal["start", "cleared", "forked", "missing", "unreadable"]
 """Why there is nothing before the oldest readable segment.
@@ -50,103 +37,13 @@ for; the file is gone; its first entry does not read.
 _SEGMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-def items_of(record: Record) -> tuple[Item, ...]:
-    """The items that an entry brings, as they were made; projections (`pruned`, `edited`) bring none."""
-    match record:
-        case e.SegmentStarted():
-            return (*record.items, *record.pending_inputs)
-        case w.Input() | w.ToolResult() | e.NativeMade():
-            return (record.item,)
-        case w.ReplyRecord() | w.ContextAdded():
-            return tuple(record.items)
-        case _:
-            return ()
-
-
-_ARTIFACT = re.compile(rb'artifact(?:":"|:)([A-Za-z0-9_][A-Za-z0-9._-]*)')
-
-
-def named_artifacts(body: bytes) -> set[str]:
-    """Names that may be those of artifacts, in an item or entry as JSON: as a result's own, or as `artifact:NAME`."""
-    found = {match[1].decode() for match in _ARTIFACT.finditer(body)}
-    return found | {name.rstrip(".") for name in found}  # at the end of a sentence
-
-
-class SegmentItems:
-    """The first items of a segment's view, as its log holds them: whole, whatever was pruned since, a provider's memory
-    by its text.
-
-    `ids` are the view's, in its order. The log is read once, when an item is first asked for, and only the place of
-    each item is kept.
-    """
-
-    def __init__(self, path: Path, ids: Sequence[str]) -> None:
-        self.path = path
-        self._ids = tuple(ids)
-        self._places: dict[str, tuple[int, int]] | None = None
-
-    @property
-    def count(self) -> int:
-        """How many items there are."""
-        return len(self._ids)
-
-    def read(self, start: int, stop: int) -> list[Item]:
-        """Items from `start` (0-based) up to before `stop`.
-
-        Blocks. Raises `UsageProblem` for an item that the log does not hold.
-        """
-        if self._places is None:
-            self._places = self._index()
-        found: list[Item] = []
-        at, held = -1, dict[str, Item]()
-        with open_log(self.path) as file:
-            for label in self._ids[max(start, 0) : max(stop, 0)]:
-                place = self._places.get(_needed(label))
-                if place is None:
-                    raise UsageProblem(f"{self.path}: the log holds no item {label}; `pod doctor` looks into it")
-                offset, length = place
-                if offset != at:
-                    file.seek(offset)
-                    line = parse(file.read(length).rstrip(b"\n"), offset, 0)
-                    record = e.record_of(line, self.path)
-                    at, held = offset, _by_id(() if record is None else items_of(record))
-                item = held[_needed(label)]
-                found.append(read_by_others(item) if item.id == label else stand_in(label, item))
-        return found
-
-    def _index(self) -> dict[str, tuple[int, int]]:
-        wanted = {_needed(label) for label in self._ids}
-        places: dict[str, tuple[int, int]] = {}
-        for line in scan(self.path):
-            if isinstance(line, Damage) or line.kind not in ITEM_KINDS:
-                continue
-            record = e.record_of(line, self.path)
-            for item in () if record is None else items_of(record):
-                if item.id in wanted:
-                    places.setdefault(item.id, (line.offset, line.length))
-            if len(places) == len(wanted):
-                break
-        return places
-
-
-def _needed(label: str) -> str:
-    """The id to look for: that of the item itself, or of the one that a stand-in was made for."""
-    return label.removeprefix(LOST).removeprefix(LOST_BEFORE)
-
-
-def _by_id(items: Iterable[Item]) -> dict[str, Item]:
-    found: dict[str, Item] = {}
-    for item in items:
-        found.setdefault(item.id, item)
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
     """A segment of a session: its lineage, and `seq` and `at` of its first entry (0 and empty where it does not read).
 
     `upto` is the last entry that belongs to the session (a rewind or a fork left what came after it), None for all of
-    them. `origin` is the session that it is of where that is not the pod's own but one that the pod was forked from.
+    them. `last` is the entry that its log should end with or reach, as the newer segment says; None for the active one.
+    `origin` is the session that it is of where that is not the pod's own but one that the pod was forked from.
     """
 
     id: str
@@ -156,6 +53,7 @@ class Segment:
     lineage: e.Lineage | None
     upto: int | None = None
     origin: str = ""
+    last: int | None = None
 
 
 class Chain(NamedTuple):
@@ -176,31 +74,14 @@ class Step(NamedTuple):
     upto: int | None = None
     origin: str = ""
 
+    @property
+    def last(self) -> int | None:
+        """The entry that its log should reach; None for the active segment."""
+        return self.upto if self.upto is not None or self.before is None else self.before - 1
+
     def log(self, folder: PodFolder) -> Path:
         """Where its log lies."""
         return folder.origin_path(self.segment) if self.origin else folder.segment_path(self.segment)
-
-
-class Spent(Exception):
-    """The bytes of an `Allowance` are used up."""
-
-
-@dataclass(slots=True)
-class Allowance:
-    """Bytes that may still be read."""
-
-    bytes: int = sys.maxsize
-
-    def read(self, file: BinaryIO, at: int, most: int) -> bytes:
-        """At most `most` bytes from offset `at`; less at the end of the file, or where the allowance ends.
-
-        Raises `Spent` where nothing is left of it, `OSError`.
-        """
-        if self.bytes <= 0:
-            raise Spent
-        data = os.pread(file.fileno(), min(most, self.bytes), at)
-        self.bytes -= len(data)
-        return data
 
 
 class Located(NamedTuple):
@@ -246,6 +127,9 @@ class SessionReader:
         default_factory=dict["_Key", tuple[Segment | None, End | None]], repr=False
     )
     _begun: dict[_Key, bytes] = field(default_factory=dict["_Key", bytes], repr=False)
+    _ends: dict[tuple[int, int, int], int | None] = field(
+        default_factory=dict[tuple[int, int, int], "int | None"], repr=False
+    )
 
     def walk(self, *, origins: bool = False) -> Iterator[Segment]:
         """The segments, newest first, with `origins` also those that the pod was forked from; each file's first entry is
@@ -316,7 +200,24 @@ class SessionReader:
         segment, end = self._head(step, step.origin or session, allowance)
         if segment is not None and step.before is not None and segment.seq >= step.before:
             return None, "unreadable"
-        return segment if segment is None else replace(segment, upto=step.upto, origin=step.origin), end
+        if segment is not None:
+            segment = replace(segment, upto=step.upto, origin=step.origin, last=step.last)
+        return segment, end
+
+    def reaches(self, step: Step, allowance: Allowance, most: int) -> int | None:
+        """The last number in the log of a step; 0 where it holds no entry, or is none. None where its last `most` bytes
+        don't tell.
+
+        Told by its end alone, which is read once. Raises `Spent`, `OSError`.
+        """
+        path = step.log(self.folder)
+        if not path.is_file():
+            return 0
+        stat = path.stat()
+        key = (stat.st_ino, stat.st_dev, stat.st_size)
+        if key not in self._ends:
+            self._ends[key] = last_number(path, allowance, most)
+        return self._ends[key]
 
     def _walk(self, origins: bool) -> Iterator[tuple[Segment | None, End | None]]:
         pointer = self.folder.pointer()
@@ -410,25 +311,4 @@ def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands twice")
-    return found
-
-
-def last_lines(path: Path, limit: int = TAIL) -> list[Line]:
-    """The valid entries in the last `limit` bytes of a log, in order; for a look at where it stands.
-
-    Raises `OSError`.
-    """
-    size = path.stat().st_size
-    start = max(size - limit, 0)
-    found: list[Line] = []
-    with open_log(path) as file:
-        file.seek(start)
-        data = file.read(limit)
-    offset = start
-    for number, part in enumerate(data.split(b"\n")):
-        # The first part is the rest of a line that began before, unless this is the whole file.
-        if part.strip() and (number or not start):
-            with contextlib.suppress(Invalid):
-                found.append(parse(part, offset, 0))
-        offset += len(part) + 1
     return found

@@ -26,13 +26,14 @@ NOT_RUN = (
 )
 
 
-async def end_survivors(session: Session, services: Services) -> None:
-    """Ends what a killed runtime's open calls left running: found by their environment, on record, and gone when this returns."""
+async def end_survivors(session: Session, services: Services, *others: str) -> None:
+    """Ends what a killed runtime's open calls left running: found by their environment, on record, and gone when this returns.
+
+    `others` are labels of processes that belong to no call.
+    """
     jobs = {job.pgid for job in services.processes.list() if job.status == "running"}
-    for call in session.state.history.unresolved:
-        if not call.started:
-            continue
-        label = call.item.call_id
+    started = [call.item.call_id for call in session.state.history.unresolved if call.started]
+    for label in (*started, *filter(None, others)):
         pids = await anyio.to_thread.run_sync(survivors, label, services.processes.owner)
         groups = {found.pgid for pid in pids if (found := look_at(pid)) is not None} - jobs
         # All at once: a supervisor ends when what is below it has ended.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from pod import codes
 from pod.instructions import Instructions
+from pod.log.entries import InstructionChange, InstructionsChanged, RunStarted
+from pod.prompt import holds
 from pod.session import Session
 from worker.items import ContextItem
-from worker.models.base import Model
+from worker.models.base import Model, RemembersRefusals
 from worker.models.registry import guessed_window
 from worker.records import ContextAdded, ToolsChanged, Warned, WindowLearned
 from worker.sending import Sender
@@ -16,16 +19,52 @@ from worker.text import sha256
 _FOLDER = "working folder"
 
 
+def keep(session: Session, instructions: Instructions) -> None:
+    """Makes the texts durable that a run is about to begin with. Blocks."""
+    for _, text in instructions.files:
+        session.folder.put_blob(text)
+
+
+def frozen(session: Session) -> Instructions | None:
+    """The instructions that the run under way began with, whatever stands in the files now; None without such a run. Blocks.
+
+    Where their texts are lost (or were never kept, in logs of old), that is on record, and None.
+    """
+    state = session.state
+    if state.run is None:
+        return None
+    lost = [path for path, label in state.instructions.items() if not session.folder.holds(label)]
+    if lost:
+        message = f"lost, and read anew in the middle of a run: {', '.join(lost)}"
+        session.put(Warned(code="instructions", message=message, figures={"lost": lost}))
+        return None
+    files = tuple((path, session.folder.blob(label)) for path, label in state.instructions.items())
+    return Instructions(files, cut=dict(state.instructions_cut))
+
+
+def instructions_compared(session: Session, started: RunStarted, before: Mapping[str, str]) -> None:
+    """Puts on record which files are not what they were in the run before."""
+    now = started.instructions
+    changes = tuple(
+        InstructionChange(path=path, before=before.get(path), now=now.get(path))
+        for path in {**before, **now}
+        if before.get(path) != now.get(path)
+    )
+    if changes:
+        session.put(InstructionsChanged(run=started.run, changes=changes))
+
+
 def instructions_changed(session: Session, instructions: Instructions) -> None:
-    """Instructions that changed since the segment's prompt was made enter as an item; the next segment's prompt has them."""
-    standing = session.folder.blob(session.state.blobs["system"])
-    if instructions.text() in standing:
-        return
+    """Instructions other than the model was last told enter as an item; the next segment's prompt has them."""
     text = instructions.text() or "There are no instruction files any more; earlier ones no longer apply."
     known = [i for i in session.state.history.view if isinstance(i, ContextItem) and i.kind == "instructions"]
-    if known and known[-1].text == text:
+    if known:
+        same = known[-1].text == text
+    else:
+        same = holds(session.folder.blob(session.state.blobs["system"]), instructions)
+    if same:
         return
-    item = ContextItem(kind="instructions", text=text, source="instruction files, as of this run", trust="user")
+    item = ContextItem(kind="instructions", text=text, source="instruction files, as of this run", trust="project")
     session.put(ContextAdded(items=(item,), by="instructions"))
 
 
@@ -60,6 +99,14 @@ def windows_declared(session: Session, models: Sequence[Model]) -> None:
             )
 
 
+def refusals_recalled(session: Session, models: Sequence[Model]) -> None:
+    """What servers are known not to take is not asked of them again by this process either."""
+    for model in models:
+        known = session.state.history.refusals.get(model.name)
+        if known is not None and isinstance(model, RemembersRefusals):
+            model.recall(known)
+
+
 def window_unknown(session: Session, sender: Sender) -> None:
     """A warning, once a session, where the model's window is not known: every threshold then stands on a guess."""
     model, budget = sender.model, sender.budget(sender.model)
@@ -67,4 +114,4 @@ def window_unknown(session: Session, sender: Sender) -> None:
         return
     message = guessed_window(model.name, budget.window)
     figures = {"model": model.name, "window": budget.window, "key": "model.context_window"}
-    session.put(Warned(code="unknown_window", message=message, figures=figures))
+    session.put(Warned(code=codes.UNKNOWN_WINDOW, message=message, figures=figures))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from interceptors.approvals import ApprovalAsked
 from pod.errors import PodError
 from pod.state import PodState
 from worker import results as w
@@ -44,11 +45,12 @@ class RunFailed(PodError):
 class RunResult(BaseModel):
     """A run's end. `text` is None unless it finished; `partial` is what a failed run had said.
 
-    `requests` are the worker's own, `compaction_requests` those of its compact workers.
-    `resumable` says whether `resume` has something to go on with. Tokens and US dollars of this run; `session_cost_usd`
-    of the whole session, compact workers included. `prune_saved_usd` and `compaction_saved_usd` are what pruning and
-    compaction saved in this run by the provider's reports, less what they cost (below 0: a loss; `pod.savings` says how
-    it is reckoned); None where a price is not known. `duration_s` is the time that processes drove the run, through
+    `approvals` are the ids of questions that a human must answer first (`details` says what they ask and how they are answered),
+    `queued` those of stored messages that no request has seen yet. `requests` are the worker's own, `compaction_requests` those
+    of its compact workers. `resumable` says whether `resume` has something to go on with. Tokens and US dollars of this run;
+    `session_cost_usd` of the whole session, compact workers included. `prune_saved_usd` and `compaction_saved_usd` are what
+    pruning and compaction saved in this run by the provider's reports, less what they cost (below 0: a loss; `pod.savings` says
+    how it is reckoned); None where a price is not known. `duration_s` is the time that processes drove the run, through
     restarts and without what it waited for a human or lay stopped.
     """
 
@@ -68,6 +70,7 @@ class RunResult(BaseModel):
     why_model_stopped: str = ""
     why_runtime_stopped: str = ""
     approvals: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
     withdrawn: tuple[str, ...] = ()
     truncated: bool = False
     empty: bool = False
@@ -104,6 +107,13 @@ def whole_counts(by: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, i
         label: {name: round(value, 6) if name == "cost_usd" else round(value) for name, value in figures.items()}
         for label, figures in by.items()
     }
+
+
+def waits_for(asked: Iterable[ApprovalAsked], pod: str) -> dict[str, Any]:
+    """What a pod waits for, and how it is answered: `questions`, each with `id`, `tool` and `summary`, and `answer`."""
+    questions = [{"id": each.id, "tool": each.tool, "summary": each.summary} for each in asked]
+    which = " --all" if len(questions) > 1 else ""
+    return {"questions": questions, "answer": f"pod approve {pod}{which} --resume, or pod deny {pod}{which} --resume"}
 
 
 def failed_result(error: BaseException, state: PodState, pod: str, exit_code: int = 1) -> RunResult:
@@ -168,6 +178,7 @@ def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, st
             fields["why_runtime_stopped"] = stopped or f"limit {outcome.limit}"
         case w.Paused():
             fields |= {"status": "paused", "approvals": outcome.approvals, "why_runtime_stopped": "waits for approval"}
+            fields["details"] = waits_for(state.approvals.values(), pod)
         case w.Cancelled():
             fields |= {
                 "status": "cancelled",
@@ -180,6 +191,7 @@ def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, st
                 "details": outcome.detail,
                 "why_runtime_stopped": f"yielded: {outcome.reason}",
             }
+    fields["queued"] = tuple(state.history.queue)
     kind = fields.get("error_kind") or ""
     fields["resumable"] = state.unanswered
     fields["exit_code"] = EXIT_BY_KIND.get(kind, EXIT[fields["status"]])

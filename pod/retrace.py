@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from interceptors.ceiling import Overhead, overhead_of
 from pod import setup
 from pod.errors import LogDamaged, PodError
@@ -16,7 +14,7 @@ from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.lines import Line
 from pod.log.segment import Damage
-from pod.manifest import Manifest, trigger_tokens
+from pod.manifest import Manifest, ManifestError, trigger_tokens
 from pod.reading import SessionReader
 from pod.timeline import Bounds
 from worker.budget import LearnedWindow, budget_of
@@ -105,7 +103,7 @@ class Stored:
         try:
             manifest = Manifest.model_validate_json(self._text(label), strict=False)
             models = setup.models_of(manifest.model)
-        except (ValidationError, PodError, ConfigError):
+        except (ManifestError, PodError, ConfigError):
             return None
         return _Known(manifest, {model.name: model for model in models})
 

@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 
 from interceptors.ceiling import overhead_of
-from pod import renewal, setup
+from pod import codes, renewal, setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
 from pod.context.facts import Trigger, trigger_of
@@ -21,7 +21,12 @@ from pod.context.policy import FULLEST, standing_before
 from pod.context.preflight import TOO_LARGE, Oversized, oversized
 from pod.errors import PodError, UsageProblem
 from pod.events import CompactionProgress, Event, RequestStarted, TextDelta, event_of
+from pod.guarding import files_text
 from pod.heeding import Heeding
+from pod.hooks.around import may_begin, may_end
+from pod.hooks.asking import Hooks
+from pod.hooks.calls import CallHooks
+from pod.hooks.program import LABEL
 from pod.instructions import Instructions, Note, collect
 from pod.intake import Intake, message_of
 from pod.log import entries as e
@@ -34,8 +39,9 @@ from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, result_of
 from pod.services import Services
 from pod.session import Session
-from pod.state import GROWTH, nothing_left
+from pod.state import GROWTH
 from pod.supervision import Orders, Supervision
+from pod.unfinished import check_unfinished
 from worker.budget import Budget
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
@@ -60,7 +66,7 @@ class Running:
     """The moving parts of an open pod. `pod.Pod` is its public face.
 
     One worker lives per segment: a new segment gets new ones from the log, exactly as a restart does. `retry` stands in the place of
-    the manifest's.
+    the manifest's. `doubts` are what the next run that begins is warned of.
     """
 
     manifest: Manifest
@@ -70,6 +76,8 @@ class Running:
     tools: dict[str, Tool]
     services: Services
     cwd: Path
+    hooks: Hooks
+    files: Sequence[Path] = ()
     users: Sequence[Interceptor] = ()
     deps: Any = None
     headless: bool = True
@@ -80,6 +88,7 @@ class Running:
     resting: dict[str, float] = field(default_factory=dict[str, float])
     instructions: Instructions = field(default_factory=Instructions)
     retry: RetryPolicy | None = None
+    doubts: tuple[str, ...] = ()
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
@@ -115,8 +124,9 @@ class Running:
         state.history.set_family(family)
         self.chain = setup.chain(
             m, session, self.models, self.users, Supervision(self.orders, session, self.models),
-            overhead_of(system, specs, family), self.services.scope, headless=self.headless,
+            overhead_of(system, specs, family), self.services.scope, headless=self.headless, hooks=self.hooks,
         )  # fmt: skip
+        self.hooks.stops = next((i.stops for i in self.chain if isinstance(i, CallHooks)), self.hooks.stops)
         session.observe_with(self.chain)
         sender = Sender(
             models=self.models,
@@ -161,6 +171,7 @@ class Running:
             interceptors=self.chain,
             deps=self.deps,
             progress=self._progress,
+            hooks=self.hooks,
         )
         self.compactor = Compactor(parts)
 
@@ -178,8 +189,13 @@ class Running:
             "schemas": setup.schemas_text(self.tools),
             "manifest": self.manifest.model_dump_json(),
             "cwd": str(self.cwd),
+            **files_text(self.files),
         }
         return texts, overhead
+
+    def collect(self) -> Instructions:
+        """The instruction files as they are now. Blocks."""
+        return collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
 
     def render(self) -> str:
         """The system prompt that a new segment would get."""
@@ -239,8 +255,7 @@ class Running:
         mine = None if text is None else message_of(text)
         with self._alone() as leash:
             try:
-                await self._begin(mine)
-                outcome = await self._stretch()
+                outcome = await self._begin(mine) or await self._stretch()
             except anyio.get_cancelled_exc_class():
                 outcome = await self.conclude(
                     Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None
@@ -255,24 +270,21 @@ class Running:
                 raise
             return self.result(await self.conclude(outcome))
 
-    async def _begin(self, mine: UserItem | None) -> None:
+    async def _begin(self, mine: UserItem | None) -> Outcome | None:
         if mine is not None:
             self.session.put(Input(item=mine))
             await self.session.sync()
         else:
             await self.check_unfinished()
-        await self.prepare()
+        return await self.prepare()
 
     async def check_unfinished(self) -> None:
-        """Raises `UsageProblem` where nothing is left to go on with."""
+        """Raises `UsageProblem` where nothing is left to go on with; nothing is recorded, and the inbox is as it was."""
+        await anyio.to_thread.run_sync(check_unfinished, self.session.state, self.session.folder)
         asked = self.orders.stop
         await self.intake.drain()
         # An order to stop that was left in the inbox was meant for the stretch before this one.
         self.orders.stop = asked
-        if not self.session.state.unanswered:
-            left = nothing_left(self.session.state)
-            name = self.session.folder.name
-            raise UsageProblem(f"pod {name!r} has nothing to go on with: {left}. Give it a new message.")
 
     @contextmanager
     def _alone(self) -> Generator[anyio.CancelScope]:
@@ -315,31 +327,49 @@ class Running:
         state = self.session.state
         return result_of(outcome, state, self.session.folder.name, state.last_run, self.stopped_by)
 
-    async def prepare(self) -> None:
-        """Everything before the first request of a run or of its continuation."""
+    async def prepare(self) -> Outcome | None:
+        """Everything before the first request of a run or of its continuation; the run's end where a hook refuses it."""
         session = self.session
         if session.state.run is not None:
             session.put(e.RunContinued(run=session.state.run))
         await self.intake.drain()
-        await end_survivors(session, self.services)
+        await end_survivors(session, self.services, LABEL if self.hooks.starts_programs else "")
         await close_open_calls(session, self.tools)
+        run, refused, notices = session.state.run or uuid7(), None, ()
+        # Asked until something was sent: a kill right behind its no must not let the run go on.
+        if session.state.run is None or not session.state.history.counters.requests:
+            refused, notices = await may_begin(self.hooks, run)
         if session.state.run is None:
-            await self._between_runs()
-            self.instructions = await anyio.to_thread.run_sync(collect, self.cwd, self.manifest.worker.instructions)
-            session.put(e.RunStarted(run=uuid7(), instructions=self.instructions.hashes))
+            if refused is None:
+                await self._between_runs()
+            self.instructions = found = await anyio.to_thread.run_sync(self.collect)
+            await anyio.to_thread.run_sync(renewal.keep, session, found)
+            before, known = dict(session.state.instructions), session.state.last_run is not None
+            started = e.RunStarted(run=run, instructions=found.hashes, instructions_cut=found.cut)
+            session.put(started)
+            if known:
+                renewal.instructions_compared(session, started, before)
             for note in self.instructions.notes if self.instructions.notes != self._noted else ():
                 session.put(note.warning())
             self._noted = self.instructions.notes
+            for text in self.doubts:
+                session.put(Warned(code="folder_not_trusted", message=text))
+            self.doubts = ()
             for interceptor in self.chain:
                 interceptor.begin_run()
             renewal.instructions_changed(session, self.instructions)
+        if refused is not None:
+            return refused
+        self.hooks.notify(notices)
         renewal.folder_changed(session)
         renewal.schemas_changed(session, setup.schemas_text(self.tools))
         renewal.windows_declared(session, self.models)
+        renewal.refusals_recalled(session, self.models)
         renewal.window_unknown(session, self.worker.sender)
         if self.output is not None:
             self.output.ask(session)
         await session.sync()
+        return None
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None
@@ -387,6 +417,7 @@ class Running:
     async def compact_by_hand(self, focus: str | None = None) -> bool:
         """Compacts now, where no run is under way. Raises `UsageProblem` where one is."""
         with self._alone():
+            renewal.refusals_recalled(self.session, self.models)
             return await self.compact("hand", focus)
         return False  # the pod was closed under it
 
@@ -395,6 +426,10 @@ class Running:
             outcome = self._said_before() or await self.worker.run()
             if isinstance(outcome, Finished) and self.output is not None:
                 outcome = self.output.checked(outcome, self.session)
+                if outcome is None:
+                    continue
+            if isinstance(outcome, Finished):
+                outcome = await may_end(self.hooks, outcome)
                 if outcome is None:
                     continue
             if not isinstance(outcome, Yielded):
@@ -423,7 +458,9 @@ class Running:
         end, key = self._window_end(plan.limits.available)
         path = trigger_path(key)
         figures = {"tokens": plan.before.tokens, "overhead": plan.before.overhead, "at": end, "key": ".".join(path)}
-        self.session.put(Warned(code="small_window", message=small_window(plan, key_label(path), end), figures=figures))
+        self.session.put(
+            Warned(code=codes.SMALL_WINDOW, message=small_window(plan, key_label(path), end), figures=figures)
+        )
 
     def _window_end(self, available: int) -> tuple[int, str]:
         """Where a window ends, in tokens, and the key of the lowest trigger that says so."""

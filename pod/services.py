@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from interceptors.permissions import Rule, path_filter
+from interceptors.deciding import Rule, address_filter, path_filter
+from pod.guarding import protected_places, sandbox_of
 from pod.log import entries as e
 from pod.log.lines import Line
 from pod.manifest import Manifest
@@ -17,10 +18,12 @@ from pod.session import Session
 from pod.state import PodState
 from pod.tools.context import Pins
 from pod.tools.new_context import Window
+from worker.addresses import AddressFilter
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.file_range import read_range
 from worker.builtin.path_filter import PathFilter
 from worker.builtin.processes import STATE_KEY, Processes
+from worker.builtin.sandbox import Sandbox
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
 from worker.builtin.tool_state import ToolState
@@ -74,25 +77,27 @@ class Services:
     pin_budget: int = 4000
     window_refused: Callable[[], str] = lambda: ""
     filter: PathFilter = field(default_factory=PathFilter)
+    sandbox: Sandbox | None = None
+    addresses: AddressFilter = field(default_factory=AddressFilter)
     _seen: Followed = field(init=False)
     _state: ToolState = field(init=False)
 
     @classmethod
-    def of(cls, manifest: Manifest, session: Session, cwd: Path) -> Services:
-        """The services that a manifest asks for, in a working folder."""
+    def of(cls, manifest: Manifest, session: Session, cwd: Path, files: Sequence[Path] = ()) -> Services:
+        """The services that a manifest asks for, in a working folder. `files` are those that it was read from."""
         folder = session.folder
-        scope = Scope(
-            cwd,
-            read=manifest.scope.read,
-            write=manifest.scope.write,
-            protected=[folder.home / "pods", folder.home / "crash"],
-        )
+        protected = protected_places(manifest, folder.home, cwd, files)
+        scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=protected)
+        sandbox = sandbox_of(manifest, folder.home, cwd, scope)
         pins = manifest.prune.pin_budget_tokens
         rules = tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)
         kept_back = path_filter(rules, cwd)
         scope.hidden = partial(kept_back.hides, "read_file")
         artifacts = Artifacts(folder.artifacts, session.gate.masker)
-        return cls(session, scope, artifacts, processes_of(session), pins, filter=kept_back)
+        return cls(
+            session, scope, artifacts, processes_of(session), pins,
+            filter=kept_back, addresses=address_filter(rules), sandbox=sandbox,
+        )  # fmt: skip
 
     def follow(self, state: PodState) -> None:
         """From now on `state` is what tools see."""
@@ -110,7 +115,9 @@ class Services:
         )
         return {
             Scope: self.scope,
+            **({} if self.sandbox is None else {Sandbox: self.sandbox}),
             PathFilter: self.filter,
+            AddressFilter: self.addresses,
             Artifacts: self.artifacts,
             Processes: self.processes,
             SeenFiles: self._seen,

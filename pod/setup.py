@@ -14,9 +14,11 @@ from typing import Any, TypeAlias
 from compact_worker import CompactSettings as WorkerSettings
 from compact_worker import declared_write_summary
 from interceptors.ceiling import Ceiling, Overhead
+from interceptors.deciding import Rule
+from interceptors.facts import PathScope
 from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
-from interceptors.permissions import PathScope, Permissions, Rule
+from interceptors.permissions import Permissions
 from interceptors.prune import Prune, PruneSettings
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
@@ -26,6 +28,9 @@ from pod.clearing import bounded, clearing_of, clears, uncleared_tokens
 from pod.context.notebook import NOTES, warning
 from pod.context.parts import CompactionConfig
 from pod.errors import UsageProblem
+from pod.hooks.asking import Hooks
+from pod.hooks.calls import CallHooks
+from pod.hooks.define import Hook, hooks_of
 from pod.instructions import Instructions
 from pod.manifest import ACTING, Manifest, fill_prompt
 from pod.manifest.sections import ModelSection
@@ -40,6 +45,7 @@ from worker.hooks import check, checked
 from worker.interceptor import Interceptor, RequestContext
 from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing
 from worker.models.registry import create_model
+from worker.text import visible
 from worker.tools import Tool, tool
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -246,6 +252,7 @@ def chain(
     scope: PathScope,
     *,
     headless: bool,
+    hooks: Hooks | None = None,
 ) -> tuple[Interceptor, ...]:
     """All interceptors of a pod's worker, in order."""
     m, state = manifest, session.state
@@ -262,6 +269,13 @@ def chain(
         return 0 if model is None else uncleared_tokens(ctx.history, model, overhead.instructions + overhead.schemas)
 
     savings: Any = m.prune.min_savings
+    permissions = Permissions(
+        profile=m.permissions.profile,
+        rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
+        when_headless=m.permissions.when_headless,
+        headless=headless,
+        scope=scope,
+    )
     return default_chain(
         limits=Limits(
             LimitSettings(
@@ -308,13 +322,8 @@ def chain(
         ),
         window=window_warning(m, warned=state.warned is not None),
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
-        permissions=Permissions(
-            profile=m.permissions.profile,
-            rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
-            when_headless=m.permissions.when_headless,
-            headless=headless,
-            scope=scope,
-        ),
+        hooks=CallHooks(hooks, permissions, scope) if hooks is not None and hooks.defined else None,
+        permissions=permissions,
     )
 
 
@@ -336,7 +345,8 @@ def render_system(
             raise UsageProblem(
                 f"[worker] system_prompt_file: {manifest.worker.system_prompt_file} can't be read: {e}"
             ) from e
-    text = fill_prompt(base, cwd=str(cwd), platform=platform.system(), tools=", ".join(tools), pod=name)
+    folder = visible(str(cwd)).replace("\n", "\\n")  # a name may hold a line of its own
+    text = fill_prompt(base, cwd=folder, platform=platform.system(), tools=", ".join(tools), pod=name)
     prompt = system_prompt(text, instructions, tag=tag, history="session_history" in tools)
     return prompt if output is None else f"{prompt}\n\n{output.prompt()}"
 
@@ -344,6 +354,16 @@ def render_system(
 def schemas_text(tools: Mapping[str, Tool]) -> str:
     """The tools' schemas as one text, for a blob: equal schemas give an equal hash."""
     return json.dumps([t.spec._asdict() for t in tools.values()], ensure_ascii=False, sort_keys=True)
+
+
+def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:
+    """The manifest's own hooks, then those given in code. Raises `UsageProblem`."""
+    return hooks_of(manifest.hooks, extra, load_object)
+
+
+def asked_hooks(defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
+    """The hooks as an open pod asks them; what they are told and say passes the session's gate."""
+    return Hooks(session, cwd, defined, session.gate.text)
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:

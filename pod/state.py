@@ -9,6 +9,7 @@ from typing import Any
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked
 from interceptors.window import WindowWarning
+from pod import codes
 from pod.carry import BreakerState, Carry, NotesMark, OpenRun, Totals
 from pod.context.facts import Checkpoint, trigger_of
 from pod.driven import Driven
@@ -64,6 +65,7 @@ class PodState:
     run_started: float = 0.0
     driven: Driven = field(default_factory=Driven)
     instructions: dict[str, str] = field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = field(default_factory=dict[str, int])
     totals: Totals = field(default_factory=Totals)
     breaker: BreakerState = field(default_factory=BreakerState)
     pins: dict[str, None] = field(default_factory=dict[str, None])
@@ -120,6 +122,7 @@ class PodState:
         carry = start.carry
         history = History(family=family)
         history.windows.update(carry.windows)
+        history.refusals.update(carry.refusals)
         history.calibration = carry.calibration
         history.extend(start.items)
         history.unanswered = first_unanswered(start.items)
@@ -150,6 +153,8 @@ class PodState:
             run_requests=carry.run_requests,
             warned=carry.warned,
             notes=carry.notes,
+            instructions=dict(carry.instructions),
+            instructions_cut=dict(carry.instructions_cut),
         )
         state.last_run, state.last_status = carry.last_run, carry.last_status
         if start.open_run is not None:
@@ -157,6 +162,7 @@ class PodState:
             state.last_run = state.run
             state.driven, state.generation = _driven(start.open_run), start.open_run.generation
             state.instructions = dict(start.open_run.instructions)
+            state.instructions_cut = dict(start.open_run.instructions_cut)
             state.small_window = start.open_run.small_window
             history.begin_run(start.open_run.counters)
         return state
@@ -173,6 +179,7 @@ class PodState:
         return Carry(
             totals=self.totals,
             windows=dict(self.history.windows),
+            refusals=dict(self.history.refusals),
             calibration=self.history.calibration,
             breaker=self.breaker,
             pins=tuple(self.pins),
@@ -195,6 +202,8 @@ class PodState:
             runs=self.runs,
             run_requests=self.run_requests,
             notes=self.notes,
+            instructions=dict(self.instructions),
+            instructions_cut=dict(self.instructions_cut),
         )
 
     def open_run(self, guards: dict[str, dict[str, Any]] | None = None) -> OpenRun | None:
@@ -210,6 +219,7 @@ class PodState:
             counters=self.history.counters,
             guards=guards or {},
             instructions=dict(self.instructions),
+            instructions_cut=dict(self.instructions_cut),
             small_window=self.small_window,
         )
 
@@ -267,6 +277,7 @@ class PodState:
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
                 self.last_status = ""
                 self.instructions = dict(record.instructions)
+                self.instructions_cut = dict(record.instructions_cut)
                 self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
                 self.rejected = ()
                 self.small_window = False
@@ -329,7 +340,7 @@ class PodState:
                 self.totals = self.totals.model_copy(update={"compactions": self.totals.compactions + 1})
                 self.history.count(compactions=1)
                 self.made_by, self.accepted = record.rung, record
-                self.held_tokens = record.after if record.held else 0
+                self.held_tokens, self.failed_at_tokens = record.after if record.held else 0, 0
                 self.savings.compacted(self.last_seq, record)
             case e.CompactionInterrupted():
                 self.compaction, self.uncleared_tokens = None, 0
@@ -345,24 +356,26 @@ class PodState:
             case e.TextsRestored():
                 self.manifest = record.blobs.get("manifest", self.manifest)
             case e.ManifestChanged():
-                # Another manifest may have mended what failed: the breaker lets one attempt through.
+                # Another manifest may have mended what failed: the breaker lets one attempt through, and what a server
+                # refused is asked of it again.
                 self.manifest, self.breaker = record.digest, BreakerState(failures=self.breaker.failures)
-                self.held_tokens, self.fruitless = 0, frozenset()
+                self.held_tokens, self.failed_at_tokens, self.fruitless = 0, 0, frozenset()
+                self.history.refusals.clear()
             case e.Commanded():
                 self._known(record.id)
                 if record.command == "compact":
                     self.ordered = record
-            case w.Warned(code="compaction.not_possible"):
+            case w.Warned(code=codes.COMPACTION_NOT_POSSIBLE):
                 self.ordered, self.window_asked = None, False
                 self._in_vain()
-            case w.Warned(code="yield.passed_over"):
+            case w.Warned(code=codes.YIELD_PASSED_OVER):
                 self.passed_over = True
             case e.InputRejected():
                 self.first_input = None if self.first_input == record.id else self.first_input
                 self.run_inputs = tuple(i for i in self.run_inputs if i != record.id)
-            case w.Warned(code="unknown_window"):
+            case w.Warned(code=codes.UNKNOWN_WINDOW):
                 self.unknown_windows[str(record.figures.get("model", ""))] = None
-            case w.Warned(code="small_window"):
+            case w.Warned(code=codes.SMALL_WINDOW):
                 self.small_window = True
             case e.Verified():
                 self.verified = True
@@ -398,9 +411,9 @@ class PodState:
         self.last_word = None if any(isinstance(item, ToolCallItem) for item in record.items) else record
         self.last_reply_at = seconds(at)
         self.last_estimate = record.estimate
-        usage = record.usage
+        usage = record.counts
         if not self.first_reported:
-            self.first_reported = usage.input_tokens or 0
+            self.first_reported = record.usage.input_tokens or 0
         self._spend(
             "worker",
             record.model,

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import ValidationError
-
+from pod import codes
 from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.texts import NEEDED, USES, lost_texts, texts_of, way_out
-from pod.manifest import Manifest
+from pod.manifest import Manifest, ManifestError
 from pod.manifest.layers import Override
 from pod.session import Session, start_of
 from worker.records import ToolsChanged, Warned
@@ -65,8 +64,8 @@ def kept(folder: PodFolder) -> Kept:
     manifest = None
     try:
         manifest = Manifest.model_validate_json(texts["manifest"], strict=False) if "manifest" in texts else None
-    except ValidationError as error:
-        problems["manifest"] = f"its manifest does not read any more ({error.error_count()} problems)"
+    except ManifestError as error:
+        problems["manifest"] = f"its manifest does not read any more ({'; '.join(map(str, error.problems))})"
     return Kept(folder.name, manifest, texts.get("cwd"), problems, lost_texts(folder, blobs))
 
 
@@ -100,7 +99,7 @@ def restore(session: Session, texts: Callable[[], Mapping[str, str]]) -> tuple[s
             session.put(ToolsChanged(system=now["system"], tools=session.state.schemas))
         said = ", ".join(USES[use] for use in now)
         message = f"lost, and made anew as for a new segment: {said}"
-        session.put(Warned(code="texts_restored", message=message, figures={"lost": dict(before)}))
+        session.put(Warned(code=codes.TEXTS_RESTORED, message=message, figures={"lost": dict(before)}))
         session.writer.sync_now()
     return tuple(now)
 
@@ -159,7 +158,6 @@ def move(session: Session, now: Path) -> None:
 
 def with_overrides(manifest: Manifest, overrides: Iterable[Override], cwd: Path) -> Manifest:
     """A manifest that was made or stored with `section.key=value` laid over it; paths start from `cwd`. Raises `ManifestError`."""
-    from pod.manifest.errors import ManifestError
     from pod.manifest.expand import resolve_layer
     from pod.manifest.layers import set_layer
     from pod.manifest.merge import merge

@@ -348,6 +348,7 @@ def _other(event: Event) -> Step | None:
             | "context.window_learned"
             | "context.size_refused"
             | "context.counted"
+            | "hook.ran"
             | "process.orphan_killed"
             | "log.repaired"
         ):

@@ -22,15 +22,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from pod.contents import CONTENTS, POINTER, Contents, Part, allowed, part_of, segment_of
+from pod.contents import CONTENTS, POINTER, Contents, Part, allowed, is_origin, part_of, segment_of
 from pod.errors import LogDamaged, NotSettled, UsageProblem
 from pod.importing import Imported, import_pod
 from pod.log import entries as e
 from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
+from pod.log.items import named_artifacts
 from pod.log.segment import entries, hash_range
 from pod.log.texts import NEEDED, USES, follow, lost_texts, way_out
-from pod.reading import Chain, End, Segment, SessionReader, named_artifacts
+from pod.losses import cut
+from pod.reading import Chain, End, Segment, SessionReader
+from pod.session import start_of
 from pod.target import Target
 from worker.records import Record, ToolsChanged
 
@@ -42,7 +45,8 @@ TRIES = 5
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What an export holds: segments, files, bytes. `left_behind` says in words what does not travel."""
+    """What an export holds: segments of its session, files, bytes. `origins` are the segments that a fork took along of the
+    sessions it descends from. `left_behind` says in words what does not travel."""
 
     name: str
     session: str
@@ -50,6 +54,7 @@ class Exported:
     files: int
     size: int
     left_behind: tuple[str, ...] = ()
+    origins: int = 0
 
 
 def export_pod(home: Path, name: str, target: Path | BinaryIO) -> Exported:
@@ -92,7 +97,8 @@ class _Gathered:
         c = self.contents
         logs = sum(segment_of(part.name) is not None for part in c.parts)
         size = sum(part.size for part in c.parts)
-        return Exported(c.pod, c.session, logs, len(c.parts), size, tuple(self.left))
+        origins = sum(is_origin(part.name) for part in c.parts)
+        return Exported(c.pod, c.session, logs, len(c.parts), size, tuple(self.left), origins)
 
 
 @dataclass
@@ -109,7 +115,9 @@ class _Wanted:
             follow(self.in_force, record)
         match record:
             case e.SegmentStarted():
-                self.blobs |= dict.fromkeys((*record.blobs.values(), record.carry.manifest))
+                carry, run = record.carry, record.open_run
+                self.blobs |= dict.fromkeys((*record.blobs.values(), carry.manifest, *carry.instructions.values()))
+                self.blobs |= dict.fromkeys(() if run is None else run.instructions.values())
             case e.TextsRestored():
                 self.blobs |= dict.fromkeys(record.blobs.values())
             case e.ManifestChanged():
@@ -130,17 +138,12 @@ class _Wanted:
 def _settled(folder: PodFolder) -> _Gathered:
     for _ in range(TRIES):
         pointer = folder.pointer()
+        start_of(folder)  # an active log that is lost is told as such
         chain = SessionReader(folder).chain(origins=True)
         if chain.segments and chain.segments[0].id == pointer.segment:
             found = _gather(folder, pointer, chain)
             if folder.pointer().segment == pointer.segment:
                 return found
-        elif not chain.segments:
-            break
-    if not os.path.lexists(folder.segment_path(folder.pointer().segment)):
-        raise UsageProblem(
-            f"the active segment of pod {folder.name!r} is missing; `pod doctor {folder.name}` looks into it"
-        )
     raise NotSettled(f"pod {folder.name!r} begins new segments faster than it can be read; export it again")
 
 
@@ -185,6 +188,7 @@ def _gather(folder: PodFolder, pointer: Pointer, chain: Chain) -> _Gathered:
             add(f"artifacts/{name}", path, path.stat().st_size)
     if end in {"missing", "unreadable"}:
         left.append("older segments that can't be read")
+    left += [f"what is lost of {loss.path.name} ({loss.text})" for segment in segments if (loss := cut(segment))]
     left += _left(folder, damaged)
     contents = Contents(pod=folder.name, session=pointer.session, segment=pointer.segment, end=end, parts=tuple(parts))
     return _Gathered(contents, sources, left)

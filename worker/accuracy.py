@@ -39,14 +39,15 @@ class Accuracy(BaseModel):
     """One model's estimates: all of them, and the first of a stretch (after a start, a resume, a new segment, another
     model), where everything is estimated.
 
-    `recent` tells of the last requests which were under-counted beyond the buffer, newest last. `told` says that the
-    bar was put on record.
+    `doubted` are estimates against the reports that were not believed, which are in no other figure. `recent` tells of the
+    last requests which were under-counted beyond the buffer, newest last. `told` says that the bar was put on record.
     """
 
     model_config = ConfigDict(frozen=True)
 
     every: Errors = Errors()
     first: Errors = Errors()
+    doubted: Errors = Errors()
     recent: tuple[bool, ...] = ()
     told: bool = False
 
@@ -64,9 +65,14 @@ class Accuracy(BaseModel):
         return Accuracy(
             every=self.every.add(estimate, reported),
             first=self.first.add(estimate, reported) if first else self.first,
+            doubted=self.doubted,
             recent=recent,
             told=self.told and sum(recent) >= MISSES,
         )
+
+    def doubt(self, estimate: int, reported: int) -> Accuracy:
+        """With a report that was not believed. `reported` is above 0."""
+        return self.model_copy(update={"doubted": self.doubted.add(estimate, reported)})
 
     def put_right(self) -> Accuracy:
         """After exact numbers have corrected the calibration: the record of misses begins anew."""

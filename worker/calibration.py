@@ -16,14 +16,14 @@ LEARN_FROM = 500
 LOWEST, HIGHEST = 0.7, 2.5
 """The bounds of a factor."""
 
+CONTRADICTED = 0.05
+"""The share of an exact count by which what was known and estimated must be off, to be contradicted by it."""
+
 WEIGHT = 0.3
 """What a report counts in the mean."""
 
 MODELS = 16
 """Models that are remembered; the one unused for longest is forgotten."""
-
-ESTIMATE_BARRED = "estimate_barred"
-"""The code of the warning that a model's estimates are not acted on."""
 
 _T = TypeVar("_T")
 
@@ -64,15 +64,20 @@ class Calibration(BaseModel):
         new = ratio if old is None else (1 - WEIGHT) * old + WEIGHT * ratio
         return self._with_factor(model, max(new, ratio) if self.barred(model) else new)
 
-    def correct(self, model: str, estimated: int, exact: int, known: int = 0) -> Calibration:
+    def correct(self, model: str, estimated: int, exact: int, known: int = 0, whole: int = 0) -> Calibration:
         """With an exact count of a request of which `known` tokens were known and the rest was estimated (raw).
 
         The rest's ratio stands in the place of the mean, and a bar ends. Where that rest alone would be beyond the
-        bounds, the count contradicts what was thought known: that says nothing of the estimator.
+        bounds, the count contradicts what was thought known: then the ratio of all of it counts, as far as its raw
+        estimate (`whole`) is known and it is within the bounds; else it says nothing of the estimator.
         """
         found, true = self, exact - known
         if estimated >= LEARN_FROM and true > 0 and (not known or LOWEST <= true / estimated <= HIGHEST):
             found = self._with_factor(model, _bounded(true / estimated))
+        elif abs(true - estimated * self.factor(model)) > exact * CONTRADICTED and (
+            whole >= LEARN_FROM and LOWEST <= exact / whole <= HIGHEST
+        ):
+            found = self._with_factor(model, exact / whole)
         if model not in found.accuracies:
             return found
         return found._with_accuracy(model, found.accuracy(model).put_right())
@@ -83,6 +88,10 @@ class Calibration(BaseModel):
         """With an estimate and the report of the same request; see `Accuracy.compare`."""
         accuracy = self.accuracy(model).compare(estimate, reported, buffer, first=first, tested=tested)
         return self._with_accuracy(model, accuracy)
+
+    def doubt(self, model: str, estimate: int, reported: int) -> Calibration:
+        """With a report that was not believed: it is counted, and teaches nothing."""
+        return self._with_accuracy(model, self.accuracy(model).doubt(estimate, reported))
 
     def told(self, model: str) -> Calibration:
         """After the bar of this model was put on record."""

@@ -19,6 +19,7 @@ from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
 from worker.records import Syncing, ToolResult, ToolStarted
 from worker.results import Failed, Outcome, Paused
+from worker.text import untagged
 from worker.tool_output import ArtifactStore, cap
 from worker.tools import Tool, ToolContext, ToolFault
 
@@ -260,8 +261,8 @@ class Caller:
             call_id=call.call_id,
             name=call.name,
             status=status,
-            summary=self._untagged(output.summary) or f"{call.name}: no output",
-            content=None if content is None else self._untagged(content),
+            summary=untagged(output.summary, self.tag) or f"{call.name}: no output",
+            content=None if content is None else untagged(content, self.tag),
             images=output.images,
             prunable=tool.prunable if tool else True,
             artifact=output.artifact,
@@ -269,10 +270,6 @@ class Caller:
             writes=output.writes,
             state=output.state,
         )
-
-    def _untagged(self, text: str) -> str:
-        """The session's tag marks orders of the runtime; in data it is broken up."""
-        return text.replace(self.tag, self.tag[:4] + "-" + self.tag[4:]) if self.tag else text
 
     def _unknown(self, name: str) -> str:
         near = difflib.get_close_matches(name, self.tools, n=1)

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 import anyio
 import anyio.to_thread
 
-from worker.believing import shown
 from worker.errors import told
 from worker.estimate import item_tokens, spec_tokens
 from worker.models.base import Model, Request
+from worker.models.reported import shown
 from worker.tokenizer import count_blocking
 
 LIMIT = 5.0

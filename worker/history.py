@@ -6,19 +6,20 @@ calls and the same occupancy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
 from worker import records as r
+from worker.believing import HIGHEST, LOWEST, SLACK, Known, Trail, refusal_holds
 from worker.budget import LearnedWindow
-from worker.calibration import ESTIMATE_BARRED, LEARN_FROM, Calibration
-from worker.estimate import Provenance, estimate_item
+from worker.calibration import LEARN_FROM, Calibration
+from worker.codes import ESTIMATE_BARRED, MEMORY_REBUILT, USAGE_DOUBTED
+from worker.estimate import Provenance, estimate_images, estimate_item
 from worker.items import (
     AssistantItem,
-    ContextItem,
     Item,
     OpaqueItem,
     ReasoningItem,
@@ -27,8 +28,10 @@ from worker.items import (
     ToolResultItem,
     UserItem,
 )
-from worker.models.base import Family, Usage
+from worker.models.base import Family, Refusals, Usage
+from worker.models.reported import ABSURD
 from worker.occupancy import OPAQUE_SHARE, Baseline, Occupancy
+from worker.stand_ins import lost_before, lost_result
 
 ON_REPORTS: frozenset[str] = frozenset({"usage", "usage-adjusted"})
 """Provenances of numbers that stand on an earlier report; a report after any other is the first of a stretch."""
@@ -90,8 +93,10 @@ class History:
     the estimator, `changes` the places that edits touched, in order, so that whoever encodes the view can follow
     (below 0: the item at the place `~change` was taken out).
     `unanswered` is the place, counted from 1, of the first admitted input without a reply (0 for none), `newest_batch`
-    where the newest reply begins. `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
-    those of which it was warned that a report can't be true.
+    where the newest reply begins. `refusals` are what each model's server is known not to take.
+    `rebuilt` names the models of which it was warned that they read a memory in words, `doubted`
+    what it was warned of in reports that are not believed, by model and kind. `trails` are the reports in a row, for each model,
+    that were not believed. `unsure` is what of the estimate a report may leave out, or see far smaller.
     """
 
     family: Family = "unknown"
@@ -113,7 +118,10 @@ class History:
     newest_batch: int = 0
     unanswered: int = 0
     rebuilt: set[str] = field(default_factory=set[str])
-    doubted: set[str] = field(default_factory=set[str])
+    doubted: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    refusals: dict[str, Refusals] = field(default_factory=dict[str, Refusals])
+    trails: dict[str, Trail] = field(default_factory=dict[str, Trail])
+    unsure: int = 0
 
     def extend(self, items: Iterable[Item]) -> None:
         """Puts items at the end of the view (starting items of a segment, and what `apply` adds)."""
@@ -123,6 +131,7 @@ class History:
             count = estimate_item(item, self.family)
             self.tokens.append(count)
             self.total += count
+            self.unsure += unsure_tokens(item, count)
             if isinstance(item, ReasoningItem | OpaqueItem):
                 self.opaque += count
             if isinstance(item, ToolCallItem):
@@ -144,7 +153,9 @@ class History:
         self.opaque = sum(
             t for t, i in zip(self.tokens, self.view, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
         )
+        self.unsure = sum(map(unsure_tokens, self.view, self.tokens))
         self.baseline = None
+        self.trails.clear()
 
     def begin_run(self, counters: Counters | None = None) -> None:
         """A new run starts counting from nothing, or goes on from `counters`."""
@@ -166,7 +177,7 @@ class History:
         They get one that says so: each call has exactly one result, directly behind its reply.
         """
         if self.open:
-            self._settle([call.result or _lost_result(call.item) for call in self.open.values()])
+            self._settle([call.result or lost_result(call.item) for call in self.open.values()])
 
     def _settle(self, results: Iterable[ToolResultItem]) -> None:
         """The results of the open calls enter the view, and behind them what had to wait for them."""
@@ -195,6 +206,7 @@ class History:
 
     def _take_out(self, at: int) -> None:
         del self.index[self.view[at].id]
+        self.unsure -= unsure_tokens(self.view[at], self.tokens[at])
         del self.view[at]
         self.total -= self.tokens.pop(at)
         for place in range(at, len(self.view)):
@@ -223,6 +235,7 @@ class History:
                 self.opaque -= self.tokens[at]
             if isinstance(item, ReasoningItem | OpaqueItem):
                 self.opaque += count
+            self.unsure += unsure_tokens(item, count) - unsure_tokens(self.view[at], self.tokens[at])
             self.view[at] = item
             self.total += count - self.tokens[at]
             self.tokens[at] = count
@@ -236,8 +249,8 @@ class History:
     def _reply(self, record: r.ReplyRecord) -> None:
         self._close_lost()
         if not self.view:
-            self.extend(_before(item) for item in kept_items(record)[:1])
-        covers = len(self.view)
+            self.extend(lost_before(item) for item in kept_items(record)[:1])
+        covers, before = len(self.view), self.total
         usage = record.usage
         self._judge(record)
         shown = kept_items(record)
@@ -251,22 +264,26 @@ class History:
             reasoning = sum(
                 n for n, i in zip(self.tokens[covers:], shown, strict=True) if isinstance(i, ReasoningItem | OpaqueItem)
             )
-            echoed = max(usage.output_tokens - usage.reasoning_tokens, 0) + reasoning if shown else 0
+            said = self.total - before
+            told = max(usage.output_tokens - usage.reasoning_tokens, 0)
+            echoed = echo(told, said - reasoning, self.calibration.factor(record.model)) + reasoning if shown else 0
             self.baseline = Baseline(
                 model=record.model, reported=usage.input_tokens, echoed=echoed, covers=covers, newer=len(self.view),
-                estimated=record.estimate, cleared=_cleared(record),
+                estimated=record.estimate, cleared=cleared_tokens(record.transformations), raw=self.total, said=said,
             )  # fmt: skip
         self.open.update({i.call_id: OpenCall(i) for i in record.items if isinstance(i, ToolCallItem)})
-        self._count_reply(usage, record)
+        self._count_reply(record.counts, record)
 
     def _judge(self, record: r.ReplyRecord) -> None:
         """What the report teaches of the estimator: the growth since the last one, and how good the estimate was."""
-        base, reported = self.baseline, record.usage.input_tokens
-        if not reported or _cleared(record):
+        base, reported, cleared = self.baseline, record.usage.input_tokens, cleared_tokens(record.transformations)
+        if self._trailed(record, cleared):
+            return
+        if not reported or cleared:
             return
         grown = 0
         if base is not None and base.model == record.model and not base.removed and base.source == "usage":
-            grown = sum(self.tokens[base.newer :])
+            grown = base.since(self.total)
             known = base.reported + base.echoed
             self.calibration = self.calibration.learn(record.model, grown, reported - known)
         if record.estimate:
@@ -275,18 +292,39 @@ class History:
                 first=record.provenance not in ON_REPORTS, tested=grown >= LEARN_FROM,
             )  # fmt: skip
 
+    def _trailed(self, record: r.ReplyRecord, cleared: int) -> bool:
+        """Follows reports that are not believed. True where nothing else is to be learned from this one: it is not, or it
+        is since it and those before it grew as the estimates did, which is what they teach."""
+        model, trail = record.model, self.trails.pop(record.model, None)
+        reported = (record.doubted or record.usage).input_tokens or 0
+        if record.doubted is not None and record.usage.input_tokens is None and reported > 0 and record.estimate:
+            self.calibration = self.calibration.doubt(model, record.estimate, reported)
+        if record.whole is None:
+            return False
+        reported += cleared
+        trail = Trail.begin(reported, record.whole) if trail is None else trail.follow(reported, record.whole)
+        if record.usage.input_tokens is None:
+            self.trails[model] = trail
+        else:
+            self.calibration = self.calibration.learn(model, *trail.grown)
+        return True
+
     def _counted(self, record: r.TokensCounted) -> None:
         """A count of the view as it stands is the base of what follows."""
         if record.provenance == "provider count":
             self._correct(record.model, record.parts, record.tokens)
-        self.baseline = Baseline(
-            model=record.model, reported=record.tokens, echoed=0, covers=len(self.view), newer=len(self.view),
-            source=record.provenance,
-        )  # fmt: skip
+        self._base(record.model, record.tokens, record.provenance)
 
-    def _correct(self, model: str, parts: tuple[int, int], exact: int) -> None:
+    def _base(self, model: str, tokens: int, source: Provenance) -> None:
+        self.trails.pop(model, None)
+        at = len(self.view)
+        self.baseline = Baseline(
+            model=model, reported=tokens, echoed=0, covers=at, newer=at, source=source, raw=self.total
+        )
+
+    def _correct(self, model: str, parts: tuple[int, int], exact: int, whole: int = 0) -> None:
         known, raw = parts
-        self.calibration = self.calibration.correct(model, raw, exact, known)
+        self.calibration = self.calibration.correct(model, raw, exact, known, whole)
 
     def _warned(self, record: r.Warned) -> None:
         if record.code == ESTIMATE_BARRED:
@@ -297,7 +335,7 @@ class History:
             if record.figures.get("from") == reader and self.baseline is not None and self.baseline.model == reader:
                 self.baseline = None  # a number of the view with this memory: what it has in words is not known
         elif record.code == USAGE_DOUBTED:
-            self.doubted.add(str(record.figures.get("model", "")))
+            self.doubted.add((str(record.figures.get("model", "")), str(record.figures.get("kind", ""))))
 
     def _count_reply(self, usage: Usage, record: r.ReplyRecord) -> None:
         self.count(
@@ -341,18 +379,27 @@ class History:
         if record.source == "declared":
             self.windows[record.model] = LearnedWindow(accepted=accepted)
             return
+        if record.source == "stated" and accepted > record.window:
+            accepted = 0  # it was reported, and the refusal is the stronger evidence
         self.windows[record.model] = LearnedWindow(
             accepted=accepted, limit=record.window, declared=record.declared, told=record.message
         )
         if record.counted is not None:
-            self._correct(record.model, record.parts, record.counted)
+            self._correct(record.model, record.parts, record.counted, record.whole)
+            # Exactly what the next request would have: nothing that was reported before says more of it.
+            if record.whole and refusal_holds(record.counted, record.whole, self.unsure):
+                self._base(record.model, record.counted, "provider count")
         self.count(overflows=1, overflows_since_reply=1)
+
+    def _provider_refused(self, record: r.ProviderRefused) -> None:
+        self.refusals[record.model] = record.refusals
 
     def _size(self, record: r.SizeRefused) -> None:
         self.count(overflows=1, overflows_since_reply=1)
 
     def _tools_changed(self, record: r.ToolsChanged) -> None:
         self.baseline = None
+        self.trails.clear()
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -394,7 +441,14 @@ class History:
         # What edits took out counts carefully, what they put in wholly.
         k = self.calibration.factor(model)
         removed = int(base.removed * (min(k, 1.0) if base.removed > 0 else max(k, 1.0)))
-        return Parts(base.reported + base.echoed - removed, sum(self.tokens[base.newer :]) + pending)
+        return Parts(base.reported + base.echoed - removed, base.since(self.total) + pending)
+
+    def known(self, model: str) -> Known | None:
+        """What was last told of the beginning of the next request to `model`, and the raw estimate of the rest."""
+        base = self.baseline
+        if base is None or base.model != model:
+            return None
+        return Known(base.reported + base.cleared, base.said + base.since(self.total), base.removed, base.source)
 
     def last(self) -> Item | None:
         """The last item of the view."""
@@ -411,40 +465,23 @@ class History:
         }
 
 
-def _cleared(record: r.ReplyRecord) -> int:
+def cleared_tokens(transformations: Iterable[Mapping[str, Any]]) -> int:
     """Tokens of old results that the provider left out: its report has them not, so it says nothing of the estimator."""
-    return sum(int(change.get("cleared_input_tokens") or 0) for change in record.transformations)
+    told = (change.get("cleared_input_tokens") for change in transformations)
+    return sum(value for value in told if isinstance(value, int) and 0 < value <= ABSURD)
 
 
-MEMORY_REBUILT = "context.memory_rebuilt"
-"""The code of the warning that a provider's memory is read in words: by a model that did not make it, or by its own, whose
-provider rejected it."""
-
-USAGE_DOUBTED = "usage_doubted"
-"""The code of the warning that a provider reported a usage that can't be true."""
-
-LOST = "lost-"
-"""What the id of a result begins with that stands for one lost from a damaged log; the id of its call follows."""
-
-LOST_BEFORE = "before-"
-"""The same for what was said before a history's first reply."""
+def unsure_tokens(item: Item, tokens: int) -> int:
+    """What of an item's estimate a report may leave out (reasoning, B050) or see far smaller (images, B046)."""
+    if isinstance(item, ReasoningItem | OpaqueItem):
+        return tokens
+    return estimate_images(item.images) if isinstance(item, UserItem | ToolResultItem) else 0
 
 
-def stand_in(label: str, item: Item) -> Item:
-    """What stands for an item lost from the log, by its id, the same on every load; `item` is the one that needs it."""
-    return _lost_result(item) if isinstance(item, ToolCallItem) and label.startswith(LOST) else _before(item)
-
-
-def _before(item: Item) -> ContextItem:
-    text = "What was said here was lost from the damaged log."
-    return ContextItem(id=f"{LOST_BEFORE}{item.id}", kind="notice", text=text, source="the runtime")
-
-
-def _lost_result(call: ToolCallItem) -> ToolResultItem:
-    return ToolResultItem(
-        id=f"{LOST}{call.id}", call_id=call.call_id, name=call.name, status="interrupted", prunable=False,
-        summary=f"{call.name}: the result was lost from the damaged log; what the call did is unknown",
-    )  # fmt: skip
+def echo(told: int, said: int, factor: float) -> int:
+    """The tokens that a reply has in later requests: those of the reported output (without reasoning), unless they can't be
+    those of what was said (`said`, raw). Then reasoning that is not sent back was counted, or nothing was."""
+    return told if int(said * LOWEST) - SLACK <= told <= int(said * HIGHEST) + SLACK else int(said * factor)
 
 
 def says_something(items: Iterable[ReplyItem]) -> bool:
@@ -481,6 +518,7 @@ _HANDLERS: dict[type, Any] = {
     r.ToolResult: History._tool_result,  # pyright: ignore[reportPrivateUsage]
     r.Retry: History._retry,  # pyright: ignore[reportPrivateUsage]
     r.WindowLearned: History._window,  # pyright: ignore[reportPrivateUsage]
+    r.ProviderRefused: History._provider_refused,  # pyright: ignore[reportPrivateUsage]
     r.SizeRefused: History._size,  # pyright: ignore[reportPrivateUsage]
     r.TokensCounted: History._counted,  # pyright: ignore[reportPrivateUsage]
     r.Warned: History._warned,  # pyright: ignore[reportPrivateUsage]

@@ -40,7 +40,7 @@ ContextKind: TypeAlias = Literal[
     "pin",
     "notes",
 ]
-Trust: TypeAlias = Literal["runtime", "user", "model", "tool"]
+Trust: TypeAlias = Literal["runtime", "user", "project", "model", "tool"]
 ResultStatus: TypeAlias = Literal["ok", "error", "denied", "interrupted"]
 
 

@@ -10,12 +10,11 @@ from typing import Protocol, TypeAlias
 
 from worker import interceptor as ic
 from worker.accuracy import JUDGED, MISSES
-from worker.believing import described, plausible, recordable
-from worker.calibration import ESTIMATE_BARRED
+from worker.booking import Booking, Sent, book
 from worker.calling import Caller
+from worker.codes import ESTIMATE_BARRED, USAGE_DOUBTED
 from worker.errors import ContextOverflow, ModelError, Refused
-from worker.estimate import estimate_item
-from worker.history import USAGE_DOUBTED, History
+from worker.history import History
 from worker.ids import uuid7
 from worker.items import (
     AssistantItem,
@@ -28,7 +27,7 @@ from worker.items import (
     UserItem,
 )
 from worker.ledger import Ledger
-from worker.models.base import Delta, Reply, Usage
+from worker.models.base import Delta, Reply
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord, Warned
 from worker.results import Failed, Finished, Outcome, Yielded
 from worker.sending import Answered, OverBudget, Sender
@@ -131,15 +130,15 @@ class Worker:
         except ModelError as error:
             # What made it too large came up while it was sent: whoever can make it smaller is asked again.
             return None if isinstance(error, OverBudget) and error.grew else await self.failed(error)
-        reply = replace(answered.reply, items=self.record(answered).items)
-        ended = await self.told(ctx, reply)
+        self.record(answered)
+        ended = await self.told(ctx, answered)
         if ended is not None:
             return ended
-        if reply.stop == "refusal":
+        if answered.reply.stop == "refusal":
             self.caller.close("the model refused to go on")
         if self.history.unresolved:
             return await self.caller.run()
-        return await self.unless_asked(self.ending(reply, answered.model.name))
+        return await self.unless_asked(self.ending(answered.reply, answered.model.name))
 
     async def admit(self) -> None:
         """Queued input takes its place in the view, as much of it as goes with this request."""
@@ -206,51 +205,52 @@ class Worker:
             wall=time.time(),
         )
 
-    def record(self, answered: Answered) -> ReplyRecord:
-        """Puts a complete reply on record, before any tool runs; returns what stands there. Call ids are made unique in the
-        session's view.
-        """
+    def record(self, answered: Answered) -> None:
+        """Puts a complete reply on record, before any tool runs. Call ids are made unique in the session's view."""
         self._first = False
-        reply, price = answered.reply, answered.model.capabilities.price
-        budget, estimate = self.sender.budget(answered.model), answered.occupancy.tokens
-        window = max(budget.window, answered.model.capabilities.window)
-        doubted = not plausible(reply.usage, estimate, window, budget.output)
-        paid = reply.usage
-        if doubted:
-            said = sum(estimate_item(item, answered.model.capabilities.family) for item in reply.items)
-            paid = Usage(input_tokens=estimate, output_tokens=said)
+        reply, model, estimate = answered.reply, answered.model, answered.occupancy.tokens
+        budget, price = self.sender.budget(model), model.capabilities.price
+        sent = Sent(
+            model.name, model.capabilities.family, estimate, self.sender.whole(model), budget.output,
+            max(budget.window, model.capabilities.window),
+        )  # fmt: skip
+        booking = book(reply.usage, reply.items, reply.transformations, self.history, sent)
         recorded = self.ledger.put(
             ReplyRecord(
                 items=self._named(reply.items),
-                usage=Usage() if doubted else reply.usage,
-                doubted=recordable(reply.usage) if doubted else None,
+                usage=booking.usage,
+                doubted=booking.doubted,
+                doubt=booking.why,
+                booked=booking.booked,
+                whole=booking.whole,
                 stop=reply.stop,
                 native_stop=reply.native_stop,
-                model=answered.model.name,
+                model=model.name,
                 provider_id=reply.provider_id,
-                estimate=answered.occupancy.tokens,
+                estimate=estimate,
                 provenance=answered.occupancy.provenance,
                 buffer=answered.buffer,
-                cost_usd=None if price is None else round(price.cost(paid), 8),
+                cost_usd=None if price is None else round(price.cost(booking.booked or booking.usage), 8),
                 attempts=answered.attempts,
                 seconds=round(answered.seconds, 3),
                 transformations=reply.transformations,
             )
         )
-        if doubted:
-            self._say_doubted(answered.model.name, reply.usage, estimate, window)
-        self._say_barred(answered.model.name)
-        return recorded
+        # Interceptors are told what counts, as it stands on record.
+        answered.reply = replace(reply, items=recorded.items, usage=booking.booked or booking.usage)
+        self._say_doubted(model.name, booking, estimate)
+        self._say_barred(model.name)
 
-    def _say_doubted(self, model: str, usage: Usage, estimate: int, window: int) -> None:
-        """Puts on record, once in a segment for each model, that a report is not believed."""
-        if model in self.history.doubted:
+    def _say_doubted(self, model: str, booking: Booking, estimate: int) -> None:
+        """Puts on record, once in a segment for each model and kind, that a report is not believed."""
+        if booking.why is None or (model, booking.kind) in self.history.doubted:
             return
         message = (
-            f"{model} reported a usage that can't be true ({described(usage)}; the request was estimated at {estimate:,} of a "
-            f"window of {window:,}): it is kept on record and not counted, the estimate stands"
+            f"{model} reported a usage that is not believed: {booking.why}. It is kept on record and decides nothing; the "
+            "estimate stands, and the request is booked at the larger of the two"
         )
-        self.ledger.put(Warned(code=USAGE_DOUBTED, message=message, figures={"model": model, "estimate": estimate}))
+        figures = {"model": model, "kind": booking.kind, "estimate": estimate}
+        self.ledger.put(Warned(code=USAGE_DOUBTED, message=message, figures=figures))
 
     def _say_barred(self, model: str) -> None:
         """Puts on record, once, that a model's estimates were too low too often."""
@@ -280,13 +280,13 @@ class Worker:
             named.append(item.model_copy(update=changes))
         return tuple(named)
 
-    async def told(self, ctx: ic.RequestContext, reply: Reply) -> Outcome | None:
+    async def told(self, ctx: ic.RequestContext, answered: Answered) -> Outcome | None:
         """Tells the interceptors of a reply, which is on record: one that raises ends the run before the calls."""
         for interceptor in self.interceptors:
             if not ic.overrides(interceptor, "after_request"):
                 continue
             try:
-                await interceptor.after_request(ctx, reply)
+                await interceptor.after_request(ctx, answered.reply)
             except Exception as e:
                 return ic.failure(interceptor, e)
         return self.ledger.fault

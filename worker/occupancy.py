@@ -24,7 +24,8 @@ class Baseline:
     """What was last told of a request: `reported` input tokens for the first `covers` items of the view, then `echoed`
     output. `source` is who told it: the provider's report, its count, or a tokenizer.
 
-    Items from `newer` on are estimated. `removed` is the estimate of what edits took out since (below 0: put in), `cleared`
+    Items from `newer` on are estimated; `raw` is the estimate of those before, when this was told, `said` that of the ones behind
+    `covers` among them. `removed` is the estimate of what edits took out since (below 0: put in), `cleared`
     what the provider itself left out of what it was sent.
     """
 
@@ -37,6 +38,12 @@ class Baseline:
     estimated: int = 0
     source: Provenance = "usage"
     cleared: int = 0
+    raw: int = 0
+    said: int = 0
+
+    def since(self, total: int) -> int:
+        """The raw estimate of the items from `newer` on, of a view with this total."""
+        return total - self.raw + self.removed
 
     @property
     def left(self) -> float:

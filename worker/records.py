@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from worker.budget import DEFAULT_BUFFER
 from worker.items import ContextItem, Item, OrderItem, ReplyItem, ToolResultItem, UserItem
-from worker.models.base import StopReason, Usage
+from worker.models.base import Refusals, StopReason, Usage
 
 
 class Record(BaseModel):
@@ -86,14 +86,19 @@ class ReplyRecord(Record):
     """A complete reply of the model: its items and figures, in one entry, before any tool runs.
 
     `estimate` is the occupancy that was computed for this request before it was sent, `provenance` how, `buffer` the tokens
-    that the budget kept free for its errors. `doubted` is a reported usage that can't be true: `usage` is then empty, and the
-    cost is reckoned from the estimate.
+    that the budget kept free for its errors. `usage` are the reported figures that are believed. Where that is not all,
+    `doubted` is the report as it came, `doubt` says what is wrong with it, and totals and cost are reckoned from `booked`
+    (see `worker.booking`). `whole` is the raw estimate of the request, where its report belongs to a row of those that were
+    not believed.
     """
 
     kind = "reply"
     items: tuple[ReplyItem, ...]
     usage: Usage = Usage()
     doubted: Usage | None = None
+    doubt: str | None = None
+    booked: Usage | None = None
+    whole: int | None = None
     stop: StopReason = "end"
     native_stop: str = ""
     model: str = ""
@@ -105,6 +110,11 @@ class ReplyRecord(Record):
     attempts: int = 1
     seconds: float = 0.0
     transformations: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def counts(self) -> Usage:
+        """The usage that totals and cost are reckoned from."""
+        return self.booked or self.usage
 
 
 class ToolStarted(Record):
@@ -150,7 +160,7 @@ class WindowLearned(Record):
     """A refusal taught the real window. `source` is `stated` (the refusal named it), `guessed` (90 % of what was refused), or
     `declared`: the window was declared anew, and what was learned before is dropped. `declared` is the window that the model
     was taken to have, `message` the provider's words. `counted` are the input's tokens as the refusal names them, `parts` what
-    of them was known and the raw estimate of the rest."""
+    of them was known and the raw estimate of the rest, `whole` the raw estimate of all of them."""
 
     kind = "window_learned"
     model: str
@@ -161,6 +171,15 @@ class WindowLearned(Record):
     message: str = ""
     counted: int | None = None
     parts: tuple[int, int] = (0, 0)
+    whole: int = 0
+
+
+class ProviderRefused(Record):
+    """What a model's server is known not to take, all of it: rejected memories, ways to compact. The newest one counts."""
+
+    kind = "provider_refused"
+    model: str
+    refusals: Refusals
 
 
 class SizeRefused(Record):

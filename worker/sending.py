@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 import anyio
 
-from worker.believing import doubt_of_count
+from worker.believing import doubt_of_count, refusal_holds
+from worker.codes import COUNT_FAILED, MEMORY_REBUILT
 from worker.counting import Counted, count_tokens
 from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
-from worker.history import MEMORY_REBUILT, History
+from worker.history import History
 from worker.items import Item, OpaqueItem
 from worker.memory import maker_of, memory_of, read_by_others, reads_in_words
-from worker.models.base import Compacted, CompactsNatively, Emit, JudgesMemories, Model, Reply, Request
+from worker.models.base import (
+    Compacted,
+    CompactsNatively,
+    Emit,
+    JudgesMemories,
+    Model,
+    Refusals,
+    RemembersRefusals,
+    Reply,
+    Request,
+)
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
-from worker.records import ModelSwitched, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
+from worker.records import ModelSwitched, ProviderRefused, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
 from worker.retry import RetryPolicy
 from worker.sizing import Sizing
 
@@ -166,7 +177,7 @@ class Sender(Sizing):
         if problem and not self._told:
             self._told = True
             message = f"{model.name} could not count the next request, the estimate stands: {problem}"
-            self.ledger.put(Warned(code="count_failed", message=message, figures={"model": model.name}))
+            self.ledger.put(Warned(code=COUNT_FAILED, message=message, figures={"model": model.name}))
 
     async def send(self, emit: Emit) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
@@ -214,9 +225,9 @@ class Sender(Sizing):
         now = self.clock()
         return sorted(self.models, key=lambda model: self.resting.get(model.name, 0.0) > now)
 
-    async def compact(self, model: Model, upto: int) -> Tried[Compacted]:
-        """Has the provider of a model compact the first `upto` items of the view. No fallback is asked: the answer is
-        bound to its model.
+    async def compact(self, model: Model, upto: int, focus: str = "") -> Tried[Compacted]:
+        """Has the provider of a model compact the first `upto` items of the view, and look at `focus` above all where it
+        can be told. No fallback is asked: the answer is bound to its model.
 
         Raises the last `ModelError`, with its attempts, and `OverBudget` where the items are too many once the memory
         among them is rejected; what a refusal says of the window is not learned. Cancelled, the connection is closed
@@ -229,7 +240,7 @@ class Sender(Sizing):
         def head() -> Request:
             wire = Wire(model.encoder)
             wire.extend(self.history.view[:upto])
-            return self._made(model, self.history.view[:upto], wire.pieces())
+            return replace(self._made(model, self.history.view[:upto], wire.pieces()), focus=focus)
 
         return await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto))
 
@@ -260,6 +271,25 @@ class Sender(Sizing):
 
         A request that is made anew, in another form, is sent only where its `size` is not above the ceiling.
         """
+        try:
+            return await self._asked(model, make, ask, size)
+        finally:
+            self._refused(model)
+
+    def _refused(self, model: Model) -> None:
+        """Puts on record what the server is known not to take, where that is new."""
+        if isinstance(model, RemembersRefusals):
+            found = model.refusals
+            if found != self.history.refusals.get(model.name, Refusals(server=found.server)):
+                self.ledger.put(ProviderRefused(model=model.name, refusals=found))
+
+    async def _asked(
+        self,
+        model: Model,
+        make: Callable[[], Request],
+        ask: Callable[[Request], Awaitable[T]],
+        size: Callable[[], Occupancy],
+    ) -> Tried[T]:
         started, doubted = self.clock(), ""
         request = make()
         attempt = empty = repairs = 0
@@ -358,15 +388,23 @@ class Sender(Sizing):
                 model=model.name, window=window, source=source, requested=error.requested,
                 declared=model.capabilities.window, message=said, counted=counted,
                 parts=self.parts(model) if counted is not None else (0, 0),
+                whole=self.whole(model) if counted is not None else 0,
             )
         )  # fmt: skip
 
     def _taught(self, model: Model, error: ContextOverflow) -> tuple[int, Literal["stated", "guessed"]] | None:
         """The window that a refusal teaches. None where it is about a rate tier, or names a limit that can't be the window:
-        the model has accepted more, or every request holds more."""
+        the model has accepted more, or every request holds more.
+
+        What it has accepted rests on reports. A refusal that also names a size which is that of this request, above the limit,
+        is the stronger evidence: then the reports count otherwise.
+        """
         occupancy, window = self.occupancy(model), self.budget(model).window
         known = self.history.windows.get(model.name)
         accepted = 0 if known is None else known.accepted
+        named = error.prompt or error.requested
+        if named is not None and error.limit is not None and named > error.limit:
+            accepted = 0 if refusal_holds(named, self.whole(model), self.history.unsure) else accepted
         if isinstance(error, TooLargeForTier):
             return None
         if error.limit is not None and error.limit < max(accepted, occupancy.overhead, LEAST_WINDOW):

@@ -104,7 +104,23 @@ class Sizing:
         factor, overhead = history.calibration.whole(model.name), self.overhead(model)
         raw = overhead + sum(tokens) + self._replaced(model)
         head = Occupancy(tokens=int(raw * factor), provenance="heuristic", overhead=int(overhead * factor))
-        return head if in_full else min(head, self.occupancy(model), key=lambda each: each.upper)
+        if in_full:
+            return head
+        known = [head, self.occupancy(model), self._reported(model, upto)]
+        return min((each for each in known if each is not None), key=lambda each: each.upper)
+
+    def _reported(self, model: Model, upto: int) -> Occupancy | None:
+        """What the last report says of the first `upto` items: the request that it is of held them all, and so they are no
+        more. None where it is of fewer, or of what the provider itself left parts out of.
+        """
+        base = self.history.baseline
+        if base is None or base.model != model.name or base.cleared or upto > base.newer or self._read_more(model):
+            return None
+        k = self.history.calibration.factor(model.name)
+        put_in = int(max(-base.removed, 0) * max(k, 1.0))
+        tokens = base.reported + put_in + (base.echoed if upto > base.covers else 0)
+        overhead = min(int(self.overhead(model) * k), tokens)
+        return Occupancy(tokens=tokens, provenance=base.source, overhead=overhead)
 
     def _read_more(self, model: Model) -> int:
         """Raw tokens that the history's number lacks for this model, since it reads a memory in words; below 0: has too many."""
@@ -141,6 +157,12 @@ class Sizing:
         family = model.capabilities.family
         raw = sum(estimate_item(item, family) for item in self.history.view)
         return Parts(0, self.overhead(model) + raw + self._replaced(model))
+
+    def whole(self, model: Model) -> int:
+        """The raw estimate of all of the next request without what is queued: what a report of it is held against."""
+        if self.foreign(model):
+            return self.parts(model).raw
+        return self.overhead(model) + self.history.total + self._read_more(model)
 
     def limit(self, model: Model) -> int:
         """The most tokens that a request to this model may be estimated at."""

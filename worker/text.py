@@ -11,6 +11,17 @@ from typing import cast
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _HALF_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
+INVISIBLE = (
+    "\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ud800-\udfff\ufdd0-\ufdef\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""What nobody sees or what steers a display, as the inside of a class of a regular expression: controls but tab and line feed,
+marks of direction and of width zero, fillers, halves of characters, noncharacters, tags."""
+
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
+_JOINERS = "\u200c\u200d"
+
 
 def clean(text: str) -> str:
     """`text` without lone surrogates (each becomes U+FFFD), so that it is valid UTF-8 (case B145).
@@ -50,6 +61,56 @@ def half_in_json(text: str) -> bool:
         return clean_deep(value) != value
     except (ValueError, RecursionError):
         return False
+
+
+def visible(text: str) -> str:
+    """`text` with what is invisible or steers a display written as escapes (`\\x1b`, `\\u202e`): the one door to a person's eyes.
+
+    Tabs and line feeds stay, CR LF becomes a line feed. A joiner stays where it joins: between characters beyond the
+    Latin ones, as in emoji and Persian. Once more over its own result it changes nothing.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _INVISIBLE.sub(_escaped, text.replace("\r\n", "\n"))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    char, at = found[0], found.start()
+    if char in _JOINERS and _joins(found.string[at - 1 : at]) and _joins(found.string[at + 1 : at + 2]):
+        return char
+    number = ord(char)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _joins(char: str) -> bool:
+    return char >= "\u0370" and _INVISIBLE.match(char) is None
+
+
+def visible_json(text: str) -> str:
+    """JSON text with the same in JSON's own escapes, so that it means what it meant; its line ends stay."""
+    return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_json_escaped, text)
+
+
+def _json_escaped(found: re.Match[str]) -> str:
+    char = found[0]
+    if char < " " or (char in _JOINERS and _escaped(found) == char):
+        return char
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def untagged(text: str, tag: str) -> str:
+    """`text` with the session's tag broken up, which marks orders of the runtime, however it is written: in other cases or
+    widths, or with what is invisible between its characters."""
+    if not tag or (text.isascii() and tag.lower() not in text.lower()):
+        return text
+    return _tag_pattern(tag).sub(f"{tag[:4]}-{tag[4:]}", text)
+
+
+@lru_cache(maxsize=16)
+def _tag_pattern(tag: str) -> re.Pattern[str]:
+    wide = (char + (chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else "") for char in tag)
+    return re.compile(f"[{INVISIBLE}]*".join(f"[{re.escape(chars)}]" for chars in wide), re.IGNORECASE)
 
 
 def decode(data: bytes) -> tuple[str, bool]:

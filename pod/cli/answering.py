@@ -47,6 +47,25 @@ def _answer(args: argparse.Namespace, *, approved: bool) -> int:
     if not asked:
         raise UsageProblem(f"nothing is asked in pod {args.name!r}")
     given = _given(args, asked, approved=approved)
+    if not args.resume:
+        return _put_and_told(args, folder, asked, given, approved=approved)[0]
+    from pod.cli.output import output_of
+    from pod.cli.run import drive_through, execute, plan_resume, prove
+
+    with output_of(args) as output:
+        if folder.is_busy():  # the process that runs the pod goes on with it, unless it ends just now
+            code, settled = _put_and_told(args, folder, asked, given, approved=approved)
+            return execute(plan_resume(args, default_home(), None), args, output) if settled else code
+        plan = plan_resume(args, default_home(), None)
+        prove(plan, args)  # an answer that can't be gone on with is refused before it is put on record
+        code, settled = _put_and_told(args, folder, asked, given, approved=approved)
+        return drive_through(plan, args, output) if settled else code
+
+
+def _put_and_told(
+    args: argparse.Namespace, folder: PodFolder, asked: Mapping[str, Any], given: list[Answer], *, approved: bool
+) -> tuple[int, bool]:
+    """Puts the answers on record and tells it. The exit code, and whether the run can go on here."""
     if given:
         answers = _with_settled(given, asked)
     elif approved and _on_terminal(args):
@@ -56,11 +75,9 @@ def _answer(args: argparse.Namespace, *, approved: bool) -> int:
     elsewhere = _put(folder, answers, asked) if answers else False
     left = [label for label in asked if label not in {answer.id for answer in answers}]
     _tell(args, asked, answers, left, elsewhere=elsewhere)
-    if elsewhere:
-        return 0
-    if left:
-        return 3 if args.resume else 0
-    return _resumed(args) if args.resume else 0
+    if left and not elsewhere and args.resume:
+        return 3, False
+    return 0, not left and not elsewhere
 
 
 def _given(args: argparse.Namespace, asked: Mapping[str, Any], *, approved: bool) -> list[Answer]:
@@ -212,11 +229,3 @@ def _who() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
-
-
-def _resumed(args: argparse.Namespace) -> int:
-    from pod.cli.output import output_of
-    from pod.cli.run import execute, plan_resume
-
-    with output_of(args) as output:
-        return execute(plan_resume(args, default_home(), None), args, output)

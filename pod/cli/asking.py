@@ -13,8 +13,9 @@ import anyio
 from interceptors.approvals import ApprovalScope, reach_of, settled_by
 from pod.cli.failing import note
 from pod.cli.signals import Stopping
-from pod.cli.text import clean, one_line
+from pod.cli.text import diff_lines, one_line
 from pod.pod import Pod
+from worker.text import visible
 
 Choice: TypeAlias = Literal["once", "run", "no"]
 """What a human says to a question: this call, all like it in this run, or no."""
@@ -96,15 +97,12 @@ def show_question(asked: Any) -> None:
     """What waits, with its diff, on standard error."""
     note("")
     note(f"{one_line(asked.tool, 40)} wants to run:")
-    for line in clean(asked.summary).splitlines():
+    for line in visible(asked.summary).splitlines():
         note(f"  {line}")
     if asked.reason:
         note(f"  ({one_line(asked.reason, 200)})")
-    lines = clean(asked.diff or "").splitlines()
-    for line in lines[:200]:
+    for line in diff_lines(asked.diff, 200):
         note(f"  {line}")
-    if len(lines) > 200:
-        note(f"  ... {len(lines) - 200} more lines")
 
 
 def choice_of(line: str, asked: Any) -> Choice | None:

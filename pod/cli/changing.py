@@ -43,7 +43,10 @@ def rewind(args: argparse.Namespace) -> int:
 def clear(args: argparse.Namespace) -> int:
     """The session begins anew."""
     done = anyio.run(clear_pod, default_home(), args.name, backend="trio")
-    note(f"pod {done.name}: cleared; nothing of before is carried over but the totals")
+    note(
+        f"pod {done.name}: cleared; nothing of before is carried over but the totals. Nothing shows the logs of before any more; "
+        f"the files stay on disk until `pod rm {done.name}`"
+    )
     _tell_left(done)
     if done.notes is not None:
         note(

@@ -169,6 +169,7 @@ def _send(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("text", metavar="TEXT", help="the message; `-` reads it from standard input")
     parser.add_argument("--id", metavar="KEY", help="an idempotency key: a message is stored once under it")
+    _json(parser)
 
 
 def _answer(parser: ArgumentParser) -> None:
@@ -307,14 +308,20 @@ def _manifest(parser: ArgumentParser) -> None:
     new = actions["new"]
     new.add_argument(
         "what", metavar="NAME_OR_FILE", nargs="?",
-        help="a file to write, ending with .toml (an existing one is kept); any other word is the pod's name, and the "
+        help="a file to write, ending with .toml (an existing one is kept); with any other word the "
         "text goes to standard output",
     )  # fmt: skip
-    new.add_argument("--name", help="the pod's name in it (default: that of the file, else agent)")
+    new.add_argument(
+        "--name", help="the pod's name in it: every run goes on with that pod (default: none, each run makes a pod)"
+    )
     new.add_argument(
         "--model", default=NEW_MODEL, metavar="PROVIDER:MODEL",
         help=f"its model (default: {NEW_MODEL}); offline:surveyor makes one that runs without a key",
     )  # fmt: skip
+    new.add_argument(
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="any other key; may be repeated"
+    )
+    new.add_argument("--full", action="store_true", help="with every key, not only those that are changed first")
     for name in ("check", "show"):
         one = actions[name]
         one.add_argument("manifest", metavar="MANIFEST", help="a file, or the name of a shipped manifest")
@@ -324,6 +331,19 @@ def _manifest(parser: ArgumentParser) -> None:
         )
         one.add_argument("--json", action="store_true", help="print JSON")
     actions["show"].add_argument("--toml", action="store_true", help="as TOML")
+
+
+def _trust(parser: ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="the working folder (default: this one)")
+    group = parser.add_argument_group("something else instead").add_mutually_exclusive_group()
+    group.add_argument("--list", action="store_true", help="the folders that were decided about, and how each stands")
+    group.add_argument("--diff", action="store_true", help="what changed since the folder was trusted")
+    group.add_argument("--remove", action="store_true", help="take the decision back")
+    group.add_argument(
+        "--ignore", action="store_true", help="leave the folder's configuration out, what it tightens as well"
+    )
+    parser.add_argument("--yes", action="store_true", help="trust what is shown without being asked")
+    _json(parser)
 
 
 def _doctor(parser: ArgumentParser) -> None:
@@ -369,8 +389,9 @@ _ALL = (
             "files in the working folder stay as they are: what the agent wrote since is not undone"),
     Command("clear", "start a pod's session anew; nothing of before is carried over", "changing:clear",
             "pod clear fix-flaky", _pod,
-            "start a pod's session anew; nothing of before is carried over but the totals. The files in the working folder "
-            "stay, the agent's notes (context-notes.md) too: new windows show only what is added to them from then on"),
+            "start a pod's session anew; nothing of before is carried over but the totals. No command and no tool shows the logs "
+            "of before any more, in a fork those of its past neither; the files stay on disk until `pod rm`. The files in the "
+            "working folder stay, the agent's notes (context-notes.md) too: new windows show only what is added to them from then on"),
     Command("rm", "remove a pod for good", "changing:rm", "pod rm fix-flaky", _pod,
             "remove a pod for good, at once: its logs, artifacts and texts, not the files of its working folder. While "
             "a process writes to it, it is refused. A pod that can't be read goes too"),
@@ -392,6 +413,10 @@ _ALL = (
     Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
             "known models with window, longest output and price, each with its source and date"),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools", _json),
+    Command("trust", "let a folder's own configuration do more than tighten", "trusting:trust",
+            "pod trust ~/src/site", _trust,
+            "show what the .pod/config.toml of a working folder asks for, and trust it as it stands now. Without that it may "
+            "only tighten; once its content changes it is asked about again. Trust reaches no other folder, below or above"),
     Command("doctor", "look for damage, and repair it", "doctoring:doctor", "pod doctor fix-flaky --repair", _doctor,
             "look for damage, and repair it. The exit code is 1 where something is damaged or lost and stays so; an older "
             "log that is gone can't be mended, and a pod goes on without it"),
@@ -408,6 +433,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "run": ("run", "resume", "send", "stop", "interrupt", "approve", "deny"),
     "look": ("ls", "show", "context", "inspect", "log"),
     "change": ("compact", "fork", "rewind", "clear", "export", "import", "rm", "gc", "doctor"),
-    "set up": ("manifest", "models", "tools", "completion"),
+    "set up": ("manifest", "trust", "models", "tools", "completion"),
 }
 """The commands as the help lists them."""

@@ -9,12 +9,12 @@ import argparse
 from collections.abc import Iterator
 
 from pod.cli.flags import Argument, Usage, usages
-from pod.cli.output import show
+from pod.cli.output import put
 
 
 def completion(args: argparse.Namespace) -> int:
     """Prints the script for a shell."""
-    show({"bash": bash, "zsh": zsh, "fish": fish}[args.shell]())
+    put({"bash": bash, "zsh": zsh, "fish": fish}[args.shell]())
     return 0
 
 

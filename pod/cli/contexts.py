@@ -78,6 +78,9 @@ def _estimates(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         if found["compared"]:
             text = f"{found['mean']:+.1f} % on average, {found['lowest']:+.1f} to {found['highest']:+.1f} %"
             rows.append((label, f"{found['compared']} against reports: {text}"))
+    if (found := facts["doubted_reports"])["compared"]:
+        text = f"the estimates were {found['lowest']:+.1f} to {found['highest']:+.1f} % off them"
+        rows.append(("disbelieved", f"{count(found['compared'], 'report')} of this model; {text}"))
     if facts["estimates_barred"]:
         rows.append(("barred", "too low too often: automatic compaction acts only on what was reported"))
     return rows

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from pathlib import Path
 
 from pod.cli.failing import note
 from pod.cli.output import show, show_json
 from pod.cli.text import count
-from pod.errors import UsageProblem
+from pod.errors import PodError, UsageProblem
 from pod.log.doctor import examine, repair
 from pod.log.findings import PodReport, Repair
 from pod.log.folder import PodFolder, check_name, default_home
@@ -35,7 +37,26 @@ def doctor(args: argparse.Namespace) -> int:
             show(_text(pod))
         if not report.pods:
             note(f"no pods in {home}")
+    _sandbox(home, [pod.name for pod in report.pods])
     return 0 if all(pod.whole for pod in report.pods) else 1
+
+
+def _sandbox(home: Path, names: Sequence[str]) -> None:
+    """Says where a pod asks for a sandbox and there can be none here: what holds for one holds for all."""
+    from pod.guarding import sandbox_trouble
+    from pod.stored import kept
+
+    for name in names:
+        try:
+            found = kept(PodFolder(home, name))
+        except (PodError, OSError):
+            continue  # damage is told above
+        if found.manifest is None or found.manifest.sandbox.mode == "off" or not found.cwd:
+            continue
+        if Path(found.cwd).is_dir():
+            if (why := sandbox_trouble(found.manifest, Path(found.cwd), home)) is not None:
+                note(f"pod: warning: pod {name} can't go on here: {why}")
+            return
 
 
 def _text(pod: PodReport) -> str:

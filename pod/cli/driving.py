@@ -19,14 +19,16 @@ from pod.cli.output import Output, OutputFailed
 from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
 from pod.cli.signals import Stopping, handled
-from pod.cli.text import safe_json, way_out
-from pod.errors import PodBusy, UsageProblem
+from pod.cli.text import way_out
+from pod.errors import PodBusy
 from pod.events import Event, Init, Result
+from pod.log.folder import PodFolder
 from pod.manifest import Loaded, Manifest
 from pod.pod import Pod, RunHandle
 from pod.result import EXIT, RunResult, failed_result
-from pod.state import nothing_left
 from pod.stored import record_change
+from pod.unfinished import check_stored
+from worker.text import visible_json
 
 WAIT_STEP = 0.5
 """Seconds between two tries to become the writer of a busy pod."""
@@ -68,6 +70,8 @@ async def drive(job: Drive, output: Output) -> int:
 async def _opened(job: Drive, output: Output, progress: Progress, stopping: Stopping) -> int:
     async with AsyncExitStack() as stack:
         while True:
+            if job.exists and job.name is not None and job.task is None:
+                await anyio.to_thread.run_sync(check_stored, PodFolder(job.home, job.name))
             pod = Pod.open(job.manifest, name=job.name, cwd=job.cwd, home=job.home, headless=not output.ask)
             try:
                 await stack.enter_async_context(pod)
@@ -92,6 +96,8 @@ class _Driving:
 
     async def run(self) -> int:
         session = self.pod.running.session
+        if self.job.task is None:
+            await self.pod.running.check_unfinished()
         _take_signals(session.folder.path / "lock", session.folder.owner())
         if self.job.changed:
             record_change(session, self.pod.manifest, self.job.changed)
@@ -110,13 +116,6 @@ class _Driving:
     async def _to_the_end(self) -> RunResult:
         """Stretch after stretch while a human answers on this terminal."""
         text = self.job.task
-        if text is None:
-            await self.pod.running.intake.drain()
-            if not self.pod.state.unanswered:
-                raise UsageProblem(
-                    f"pod {self.pod.name!r} has nothing to go on with: {nothing_left(self.pod.state)}. "
-                    f'Give it a new message: pod resume {self.pod.name} "..."'
-                )
         if self.output.ask and text is None and self.pod.approvals and not await self._ask():
             return await self._stretch(None)
         while True:
@@ -227,7 +226,7 @@ def _shown(result: RunResult) -> str:
     """What standard output gets as text: the answer, or the JSON value that it is to a schema."""
     if result.output is None:
         return result.text or ""
-    return safe_json(json.dumps(result.output, ensure_ascii=False, indent=2))
+    return visible_json(json.dumps(result.output, ensure_ascii=False, indent=2))
 
 
 def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, raised: bool) -> None:
@@ -246,6 +245,10 @@ def _conclude(result: RunResult, pod: Pod, *, ephemeral: bool, quiet: bool, rais
                 _show_open(result.pod, asked)
             if len(pod.approvals) > 1:
                 note(f"  all of them: {way_out(result.pod, '--all')}")
+            if result.queued:
+                many = len(result.queued)
+                what = "the message is stored, and joins" if many == 1 else f"{many} messages are stored, and join"
+                note(f"  {what} once {'it is' if len(pod.approvals) == 1 else 'all of it is'} answered")
         case "limit":
             note(f"pod {result.pod}: a limit ended the run: {result.error}; {summary(result)}.{again}")
         case "cancelled":
@@ -272,10 +275,10 @@ NO_ROOM = frozenset({"over_budget", "compact_thrash", "overflow", "context"})
 
 
 def _show_open(name: str, asked: Any) -> None:
-    from pod.cli.text import clean, one_line, told
+    from pod.cli.text import diff_lines, one_line, told
 
     note(f"  {one_line(told(asked.tool, asked.summary), 300)}")
-    for line in clean(asked.diff or "").splitlines()[:40]:
+    for line in diff_lines(asked.diff, 40):
         note(f"    {line}")
     note(f"    {way_out(name, asked.id)}")
 

@@ -14,7 +14,8 @@ import traceback
 from pathlib import Path
 from typing import cast
 
-from pod.cli.text import clean, hidden
+from pod.cli.text import hidden
+from worker.text import visible
 
 _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
                         errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST,
@@ -90,7 +91,7 @@ def expected(error: BaseException) -> int | None:
 
 def complain(text: str) -> None:
     """`pod: error: ...` on standard error; each line of a text with several."""
-    for line in _LONG.sub(_cut, clean(hidden(text))).splitlines() or [""]:
+    for line in _LONG.sub(_cut, visible(hidden(text))).splitlines() or [""]:
         note(f"pod: error: {line}" if not line.startswith(" ") else f"pod:   {line}")
 
 
@@ -103,19 +104,20 @@ def _cut(found: re.Match[str]) -> str:
 
 
 def note(text: str) -> None:
-    """A line on standard error; a standard error that is gone is no reason to stop."""
+    """Lines on standard error, all of them shown as `visible` does; a standard error that is gone is no reason to stop."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(visible(text), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 
 
 def _keep_traceback(error: BaseException) -> Path | None:
+    from pod.log.files import Files
     from pod.log.folder import default_home
 
     try:
         folder = default_home() / "crash"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        Files().make_folder(folder)
         path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:

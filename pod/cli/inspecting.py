@@ -10,7 +10,7 @@ from pathlib import Path
 from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show, show_bytes, show_json
-from pod.cli.progress import Lines, begins, ends, native_line, why_ended, worker_figures
+from pod.cli.progress import Lines, begins, ends, hook_line, native_line, why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
 from pod.errors import UsageProblem
@@ -87,7 +87,8 @@ def _entries(folder: PodFolder, wanting: list[str]) -> Iterator[Entry]:
         say(f"{folder.segment_path(segment)}:{damage.number} (byte {damage.offset}): {damage.reason}; passed over")
 
     for loss in losses(folder):
-        say(f"{loss}; not in these figures")
+        of_origin = "of the past that this fork took along, which is never in these figures"
+        say(f"{loss}; {of_origin if loss.origin else 'not in these figures'}")
     return entries_of(folder, damaged, lambda seq, reason: say(f"entry {seq}: {reason}"))
 
 
@@ -218,6 +219,8 @@ def _line(step: Step) -> str:
             return f"{ends(step['rung'], step['before'], step['after'])}{notes}"
         case "compaction.failed":
             return f"compaction failed{' (mandatory)' if step['mandatory'] else ''}: {one_line(step['reason'], 300)}"
+        case "hook.ran":
+            return f"  {one_line(hook_line(step), 300)}"
         case "segment.verified":
             word = "as accepted" if step["accepted"] else "NOT as accepted"
             return f"first report: {step['reported']:,} tokens, {step['estimated']:,} estimated, {word}"

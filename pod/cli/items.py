@@ -10,8 +10,10 @@ from pod.errors import LogDamaged, UsageProblem
 from pod.log import entries as e
 from pod.log.files import open_file
 from pod.log.folder import PodFolder
+from pod.log.items import ITEM_KINDS, items_of
 from pod.log.lines import Line
-from pod.reading import ITEM_KINDS, SessionReader, items_of
+from pod.losses import losses
+from pod.reading import SessionReader
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, ToolCallItem, ToolResultItem
 from worker.memory import provenance
@@ -25,8 +27,9 @@ def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:
     """
     found = _by_entry(folder, int(wanted)) if wanted.isdecimal() else _by_id(folder, wanted)
     if not found:
+        lost = "".join(f"; {loss}" for loss in losses(folder))
         raise UsageProblem(
-            f"pod {folder.name!r} has no item {wanted!r}; `pod log {folder.name}` shows the numbers of entries"
+            f"pod {folder.name!r} has no item {wanted!r}; `pod log {folder.name}` shows the numbers of entries{lost}"
         )
     if as_json:
         show_json([item.model_dump(mode="json") for item in found])

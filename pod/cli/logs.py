@@ -11,7 +11,6 @@ from pod.cli.failing import note
 from pod.cli.output import show, write_json
 from pod.cli.progress import Lines
 from pod.cli.sending import folder_of
-from pod.cli.text import safe_json
 from pod.errors import LogDamaged
 from pod.events import Event, event_of
 from pod.log import entries as e
@@ -91,4 +90,4 @@ def _plain(event: Event) -> str | None:
 
 
 def _json(event: Event) -> None:
-    write_json(safe_json(event.model_dump_json()) + "\n", sys.stdout)
+    write_json(event.model_dump_json() + "\n", sys.stdout)

@@ -6,14 +6,19 @@ import argparse
 import errno
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pod.cli.failing import note
-from pod.cli.output import is_terminal, show, show_json
+from pod.cli.output import is_terminal, put, show, show_json
 from pod.cli.run import folder_of
 from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
+from pod.manifest.render import toml_value
+from pod.manifest.values import is_table
+from worker.text import visible
 
 
 def manifest(args: argparse.Namespace) -> int:
@@ -23,31 +28,17 @@ def manifest(args: argparse.Namespace) -> int:
 
 
 def _new(args: argparse.Namespace) -> int:
-    from pydantic import ValidationError
-
-    from pod.manifest import ModelSection
-    from pod.manifest.render import new_manifest_text
-    from pod.manifest.validate import said
-    from worker.models.registry import create_model
+    from pod.names import unfit_name
 
     given = None if args.what == "-" else args.what
     path = Path(given) if given is not None and given.endswith(".toml") else None
-    name = args.name or (path.stem if path is not None else given) or "agent"
-    try:
-        text = new_manifest_text(name, args.model)
-    except ValidationError as error:
-        if error.title == ModelSection.__name__:
-            raise UsageProblem(f"--model {args.model}: {said(error)}") from error
-        if args.name is not None:
-            raise UsageProblem(f"--name {args.name}: {said(error)}") from error
-        if path is None:
-            raise UsageProblem(
-                f"{name} is neither a pod's name nor a file: a manifest's name ends with .toml"
-            ) from error
-        raise UsageProblem(f"{name} {said(error)}; name the pod with --name") from error
-    create_model(args.model)  # raises for a name that no run would take
+    if path is None and given is not None and unfit_name(given) is not None:
+        raise UsageProblem(f"{given} is neither a pod's name nor a file: a manifest's name ends with .toml")
+    name = args.name or given or "agent"
+    file = path.name if path is not None else f"{name.rpartition('/')[2]}.toml"
+    text = _fresh(args, file)
     if path is None:
-        show(text)
+        put(text)
         if is_terminal(sys.stdout):
             note(f"`pod manifest new {name}.toml` writes it into a file")
         return 0
@@ -64,6 +55,64 @@ def _new(args: argparse.Namespace) -> int:
     return 0
 
 
+def _fresh(args: argparse.Namespace, file: str) -> str:
+    """The text of a new manifest whose numbers fit its model's window. Raises `ManifestError`, `ConfigError`, `DoesNotFit`."""
+    from pod.manifest import ManifestError, check, fit, unsupported
+    from pod.manifest.aliases import rename
+    from pod.manifest.fresh import choices, new_manifest_text
+    from pod.manifest.layers import Flag, Override, set_layer
+    from pod.manifest.model import Manifest
+    from pod.manifest.numbers import take_large
+    from pod.manifest.secrets import take_secrets
+    from pod.proof import DoesNotFit, check_native, check_numbers, check_prices, numbers_of
+    from pod.stored import with_overrides
+    from worker.models.registry import create_model
+
+    flags: list[Override] = [Flag("--model", "model.name", args.model)]
+    flags += [] if args.name is None else [Flag("--name", "pod.name", args.name)]
+    flags += args.set
+    here = folder_of(None)
+    layer, wrong = set_layer(flags, here)
+    wrong += [*take_secrets(layer), *take_large(layer), *rename(layer)]
+    if wrong:
+        raise ManifestError(wrong)
+    asked = with_overrides(Manifest(), flags, here)  # raises for what no manifest may hold
+    create_model(asked.model.name or "")  # raises for a name that no run would take
+    given = _leaves(layer.data)
+    refused: DoesNotFit | None = None
+    for chosen in choices(asked.model.name or "", given):
+        live = {**given, **chosen}
+        values = [f"{'.'.join(key)}={toml_value(value)}" for key, value in chosen.items()]
+        manifest = fit(with_overrides(Manifest(), [*flags, *values], here), lambda key, live=live: key in live).manifest
+        wrong = [problem for problem in (*check(manifest), *unsupported(manifest)) if problem.severity == "error"]
+        if wrong:
+            raise ManifestError(wrong)
+        check_prices(manifest)
+        check_native(manifest)
+        try:
+            check_numbers(numbers_of(manifest, here))
+        except DoesNotFit as problem:
+            refused = refused or problem
+            continue
+        return new_manifest_text(file, str(manifest.model.name), live, full=args.full)
+    assert refused is not None  # there is always one choice
+    raise refused
+
+
+def _leaves(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Values by their place. A table that is a key's own value stays whole."""
+    from pod.manifest.schema import key_at
+
+    found: dict[tuple[str, ...], Any] = {}
+    for name, value in table.items():
+        key = key_at((*path, name))
+        if is_table(value) and key is not None and key.section is not None:
+            found |= _leaves(value, (*path, name))
+        else:
+            found[*path, name] = value
+    return found
+
+
 def _check(args: argparse.Namespace) -> int:
     from pod.cli.parts import check_parts, doubts
     from pod.proof import MissingKey, check_keys, check_native, check_numbers, check_prices, numbers_of
@@ -71,11 +120,10 @@ def _check(args: argparse.Namespace) -> int:
     cwd = folder_of(args.cwd)
 
     def more(loaded: Loaded) -> list[Problem]:
-        return [*check_parts(loaded, interceptors=True), *doubts(loaded)]
+        return [*check_parts(loaded), *doubts(loaded)]
 
     loaded = load_manifest(args.manifest, args.set, cwd=cwd, more=more)
-    for warning in loaded.warnings:
-        note(f"pod: warning: {warning}")
+    _tell(loaded)
     for each in loaded.lowered:
         note(f"pod: {key_label(each.key)}: {each}")
     check_prices(loaded.manifest)
@@ -102,19 +150,41 @@ def _check(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace) -> int:
     from pod.manifest.render import show as as_table
-    from pod.manifest.render import to_toml
+    from pod.manifest.render import tightened_values, to_toml_with_sources
 
     loaded = load_manifest(args.manifest, args.set, cwd=folder_of(args.cwd))
     if args.json:
         sources = {key: str(origin) for key, origin in loaded.sources.items()}
-        show_json({"manifest": loaded.manifest.model_dump(mode="json"), "sources": sources, "digest": loaded.digest})
+        tightened = {
+            key: {"from": was.value, "source": str(was.origin)} for key, was in tightened_values(loaded).items()
+        }
+        project = loaded.project
+        show_json({
+            "manifest": loaded.manifest.model_dump(mode="json"), "sources": sources, "digest": loaded.digest,
+            "files": [str(file) for file in loaded.files], "tightened": tightened,
+            "project": None if project is None else {
+                "file": str(project.file), "state": project.standing,
+                "left_out": [
+                    {"key": each.problem.key, "line": each.problem.line, "why": each.problem.message}
+                    for each in project.left_out
+                ],
+            },
+        })  # fmt: skip
+    elif args.toml:
+        put(to_toml_with_sources(loaded))
     else:
-        show(to_toml(loaded.manifest) if args.toml else as_table(loaded))
+        show(as_table(loaded))
+    _tell(loaded)
     return 0
+
+
+def _tell(loaded: Loaded) -> None:
+    for warning in loaded.warnings:
+        note(f"pod: warning: {visible(str(warning))}")
 
 
 def _schema(args: argparse.Namespace) -> int:
     from pod.manifest.render import json_schema
 
-    show(json.dumps(json_schema(), indent=2))
+    put(json.dumps(json_schema(), indent=2))
     return 0

@@ -1,8 +1,9 @@
 """Standard output, kept for the result alone: what else prints there goes to standard error (case B126).
 
-Text for people is shown without control characters that came from outside (case B095) and with replacements for
-what the console can't show (case B147). JSON is always UTF-8, one value a line, each line written whole with its
-newline (case B127).
+What a command tells of a session is shown as `visible` does, so that no control character from outside reaches a
+terminal (case B095), and with replacements for what the console can't show (case B147). The result of a run and an
+artifact are shown so on a terminal alone: a pipe or a file gets them unchanged. JSON is always UTF-8, one value a
+line, each line written whole with its newline (case B127); it escapes what `visible` does.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO, TypeAlias, cast
 
-from pod.cli.text import clean, hidden, safe_json
+from pod.cli.text import hidden
 from pod.errors import PodError, UsageProblem
+from worker.text import visible, visible_json
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -63,15 +65,12 @@ class Output:
         self._stream = stream
 
     def text(self, text: str) -> None:
-        """A text for people, with a newline at its end. Raises `BrokenPipeError`, `OutputFailed`."""
-        shown = clean(text)
-        with written():
-            self._stream.write(_showable(shown if shown.endswith("\n") else shown + "\n", self._stream))
-            self._stream.flush()
+        """A result, with a newline at its end. Raises `BrokenPipeError`, `OutputFailed`."""
+        put(text, self._stream)
 
     def json(self, text: str) -> None:
         """One JSON value as one line. Blocks while the reader is slow. Raises `BrokenPipeError`, `OutputFailed`."""
-        write_json(safe_json(text) + "\n", self._stream)
+        write_json(text + "\n", self._stream)
 
 
 @contextmanager
@@ -123,6 +122,10 @@ class _Late(io.RawIOBase):
     def name(self) -> str:
         """What was named."""
         return str(self._target.given)
+
+    def isatty(self) -> bool:
+        """Whether it may be a terminal: any device is taken for one."""
+        return self._target.given.is_char_device()
 
     def writable(self) -> bool:
         """Always."""
@@ -197,7 +200,10 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def write_json(line: str, stream: TextIO) -> None:
-    """JSON text in UTF-8, whatever the encoding of the stream is. Raises `BrokenPipeError`, `OutputFailed`."""
+    """JSON text in UTF-8, whatever the encoding of the stream is, with escapes for what `visible` escapes. Raises
+    `BrokenPipeError`, `OutputFailed`.
+    """
+    line = visible_json(line)
     buffer = cast("BinaryIO | None", getattr(stream, "buffer", None))
     with written():
         if buffer is None:
@@ -208,20 +214,31 @@ def write_json(line: str, stream: TextIO) -> None:
         stream.flush()
 
 
+def _write(text: str, stream: TextIO) -> None:
+    with written():
+        stream.write(_showable(text if text.endswith("\n") else text + "\n", stream))
+        stream.flush()
+
+
+def put(text: str, stream: TextIO | None = None) -> None:
+    """Prints a text that is the result itself: shown as `visible` does on a terminal, unchanged into a pipe or a file. Raises
+    `BrokenPipeError`, `OutputFailed`."""
+    target = sys.stdout if stream is None else stream
+    _write(visible(text) if is_terminal(target) else text, target)
+
+
 def show(text: str) -> None:
     """Prints text for people on standard output. Raises `BrokenPipeError`, `OutputFailed`."""
-    shown = clean(hidden(text))
-    with written():
-        sys.stdout.write(_showable(shown if shown.endswith("\n") else shown + "\n", sys.stdout))
-        sys.stdout.flush()
+    _write(visible(hidden(text)), sys.stdout)
 
 
 def show_bytes(data: bytes) -> None:
-    """Puts bytes on standard output as they are. Raises `BrokenPipeError`, `OutputFailed`."""
+    """Puts bytes on standard output as they are; a terminal gets text for people. Raises `BrokenPipeError`, `OutputFailed`."""
     buffer = cast("BinaryIO | None", getattr(sys.stdout, "buffer", None))
     with written():
-        if buffer is None:
-            sys.stdout.write(data.decode(errors="replace"))
+        if buffer is None or is_terminal(sys.stdout):
+            text = data.decode(errors="replace")
+            sys.stdout.write(_showable(visible(text), sys.stdout) if buffer else text)
         else:
             sys.stdout.flush()
             buffer.write(data)
@@ -232,5 +249,4 @@ def show_json(value: Any) -> None:
     """Prints a JSON value, indented, in UTF-8."""
     import json
 
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    write_json(safe_json(hidden(text)) + "\n", sys.stdout)
+    write_json(hidden(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n", sys.stdout)

@@ -13,6 +13,7 @@ from typing import Any
 
 from pod import setup
 from pod.errors import UsageProblem
+from pod.guarding import sandbox_trouble
 from pod.manifest import BUILT_IN_TOOLS, Loaded, Origin, Problem
 from pod.manifest.check import rules_about
 from pod.manifest.errors import KeyPath, key_label
@@ -26,12 +27,9 @@ from worker.models.registry import create_model, guessed_window
 from worker.tools import Tool, tool
 
 
-def check_parts(loaded: Loaded, *, interceptors: bool = False) -> list[Problem]:
-    """Makes each part once; what is wrong with it, and warnings that only this shows.
-
-    `interceptors` says that the manifest's own interceptors are made as well.
-    """
-    problems = [*_models(loaded), *_tools(loaded), *(_interceptors(loaded) if interceptors else ())]
+def check_parts(loaded: Loaded) -> list[Problem]:
+    """Makes each part once; what is wrong with it, and warnings that only this shows."""
+    problems = [*_models(loaded), *_tools(loaded), *_interceptors(loaded), *_hooks(loaded), *_sandbox(loaded)]
     if problems or not set(loaded.manifest.tools.enable) <= set(BUILT_IN_TOOLS):
         return problems
     try:
@@ -100,6 +98,11 @@ def _tools(loaded: Loaded) -> Iterator[Problem]:
             yield found
 
 
+def _sandbox(loaded: Loaded) -> Iterator[Problem]:
+    if (why := sandbox_trouble(loaded.manifest, loaded.cwd)) is not None:
+        yield _placed(loaded, ("sandbox", "mode"), why.partition(": ")[2])
+
+
 def _as_tool(value: Any) -> Tool:
     return value if isinstance(value, Tool) else tool(value)
 
@@ -110,6 +113,16 @@ def _interceptors(loaded: Loaded) -> Iterator[Problem]:
             found := _imported(loaded, use.use, ("interceptors", number, "use"), setup.interceptor_of), Problem
         ):
             yield found
+
+
+def _hooks(loaded: Loaded) -> Iterator[Problem]:
+    for number, hook in enumerate(loaded.manifest.hooks):
+        if hook.use is None:
+            continue
+        try:
+            setup.user_hooks(loaded.manifest.model_copy(update={"hooks": (hook,)}), ())
+        except UsageProblem as error:
+            yield _placed(loaded, ("hooks", number, "use"), str(error))
 
 
 def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any], Any]) -> Any:

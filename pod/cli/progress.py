@@ -127,6 +127,15 @@ def ends(rung: str, before: int, after: int) -> str:
     return f"{verb}: {before:,} -> {after:,} tokens"
 
 
+def _change(change: Any) -> str:
+    """What became of an instruction file, with the beginnings of its hashes."""
+    if change.before is None:
+        return f"{change.path} (new, {change.now[:8]})"
+    if change.now is None:
+        return f"{change.path} (gone, {change.before[:8]})"
+    return f"{change.path} ({change.before[:8]} -> {change.now[:8]})"
+
+
 class Lines:
     """Events as lines. Remembers what a line needs from earlier events."""
 
@@ -187,9 +196,13 @@ class Lines:
                 return self._cut(f"{event.to_model} {verb}: {event.reason}")
             case "warning":
                 return self._cut(f"warning: {event.message}", room=400)
+            case "instructions.changed":
+                return self._cut(f"instructions changed since the run before: {', '.join(map(_change, event.changes))}")
             case "permission.denied":
                 by = event.reason.removeprefix("denied ")
                 return self._denial(event.call_id, told(event.tool, event.summary) if event.summary else event.tool, by)
+            case "hook.ran" if self.verbose or event.outcome != "passed":
+                return self._cut(f"  {hook_line(event.model_dump())}", room=400 if event.outcome != "passed" else 0)
             case "approval.asked":
                 self._asked[event.id] = event
                 return self._cut(f"  asks: {told(event.tool, event.summary)}")
@@ -310,6 +323,14 @@ def native_line(figures: Mapping[str, Any]) -> str:
     return (
         f"memory by {figures['model']} ({figures['way']}): {asked}, {tokens}, sha256 {figures['payload_sha256'][:12]}"
     )
+
+
+def hook_line(facts: Mapping[str, Any]) -> str:
+    """What a hook said, in one line."""
+    about = " ".join(filter(None, (facts["event"], facts["tool"])))
+    passed = facts["outcome"] == "failed" and not facts["blocked"]
+    why = f": {facts['reason']}" if facts["reason"] else ""
+    return f"hook {facts['name']} ({about}) {facts['outcome']}{' and was passed over' if passed else ''} in {facts['ms']} ms{why}"
 
 
 def _named(figures: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import Loaded, Manifest, load_manifest
 from pod.manifest.layers import Flag, Override
 from pod.manifest.source import no_file
+from worker.text import visible
 
 if TYPE_CHECKING:
     from pod.stored import Kept
@@ -64,13 +65,24 @@ def resume(args: argparse.Namespace) -> int:
 
 
 def execute(plan: Plan, args: argparse.Namespace, output: Output) -> int:
-    """Proves the numbers, then drives the run to its end. The exit code."""
+    """Proves that the plan can work, then drives the run to its end. The exit code."""
+    prove(plan, args)
+    return drive_through(plan, args, output)
+
+
+def prove(plan: Plan, args: argparse.Namespace) -> None:
+    """Looks whether a plan can work: its output, its numbers, its prices, its keys. Raises `PodError`; nothing is written."""
     manifest = plan.manifest.manifest if isinstance(plan.manifest, Loaded) else plan.manifest
     files = plan.manifest.files if isinstance(plan.manifest, Loaded) else ()
-    read = (path for path, _ in collect(plan.cwd, manifest.worker.instructions).files) if args.output else ()
+    found = collect(plan.cwd, manifest.worker.instructions, manifest.scope.read).files if args.output else ()
+    read = (path for path, _ in found)
     not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema, *read))
     _prove(manifest, plan)
     _check_keys(manifest)
+
+
+def drive_through(plan: Plan, args: argparse.Namespace, output: Output) -> int:
+    """Drives a run that was proved to its end. The exit code."""
     for line in plan.changed:
         note(f"pod: manifest changes: {line}")
     job = Drive(
@@ -114,7 +126,10 @@ def _plan_run(args: argparse.Namespace, home: Path) -> Plan:
     changed: tuple[str, ...] = ()
     if exists and name is not None:
         from pod.stored import kept
+        from pod.unfinished import check_stored
 
+        if task is None:
+            check_stored(PodFolder(home, name))
         stored = kept(PodFolder(home, name))
         changed = _changed(stored, loaded.manifest, cwd)
         _tell_lost(stored)
@@ -125,8 +140,12 @@ def _plan_run(args: argparse.Namespace, home: Path) -> Plan:
 def plan_resume(args: argparse.Namespace, home: Path, task: str | None) -> Plan:
     """What `resume` (and `approve --resume`) goes on with: the stored manifest, or the one that is given."""
     from pod.stored import kept, moved, with_overrides
+    from pod.unfinished import check_stored
 
-    stored = kept(PodFolder(home, check_name(args.name)))
+    folder = PodFolder(home, check_name(args.name))
+    if task is None:
+        check_stored(folder)
+    stored = kept(folder)
     given, file = getattr(args, "cwd", None), getattr(args, "manifest", None)
     stored.require(*([] if file else ["manifest"]), *([] if given else ["cwd"]))
     cwd = folder_of(given) if given else Path(stored.cwd or "")
@@ -172,7 +191,7 @@ def _loaded(args: argparse.Namespace, cwd: Path) -> Loaded:
 
     loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd, more=check_parts)
     for warning in loaded.warnings:
-        note(f"pod: warning: {warning}")
+        note(f"pod: warning: {visible(str(warning))}")
     return loaded
 
 

@@ -10,7 +10,6 @@ import argparse
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from pod.cli.failing import note
-from pod.cli.output import show
+from pod.cli.output import show, show_json
+from pod.cli.text import one_line, told, way_out
 from pod.errors import PodBusy, PodError
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.log.inbox import Command, CommandKind, post, post_message
@@ -49,25 +49,36 @@ def folder_of(name: str) -> PodFolder:
 def send(args: argparse.Namespace) -> int:
     """Leaves a message; prints its id."""
     from pod.cli.given import task_of
+    from pod.operations import open_questions
     from pod.peek import glance
+    from pod.result import waits_for
 
     text = task_of(args.text, "the message")
     assert text is not None
     folder = folder_of(args.name)
     command = Command(kind="send", args={"text": text}, **({"id": args.id} if args.id else {}))
+    if not folder.is_busy():
+        open_questions(folder)  # a log that no writer could open is told before anything is stored
     new = post_message(folder, command)
     if not folder.is_busy():
         _drained_here(folder)
+    look = glance(folder)
+    asked = list(open_questions(folder).values()) if look.status == "waiting" else []
+    if args.json:
+        waits = waits_for(asked, folder.name) if asked else None
+        show_json({"pod": folder.name, "id": command.id, "stored": new, "status": look.status, "waits_for": waits})
+        return 0
     show(command.id)
     if not new:
         note(f"pod {args.name}: the message was stored under this id before; nothing was stored now")
         return 0
-    look = glance(folder)
     when = "it joins at the next request" if look.busy else f"`pod resume {args.name}` goes on with it"
-    if look.status == "waiting":
-        when = "the pod waits for an answer first, and the message joins after it"
-        when += "" if look.busy else f": `pod approve {args.name} --resume`, or `pod deny {args.name} --resume`"
+    if asked:
+        when = "the pod waits for an answer first, and the message joins after it:"
     note(f"pod {args.name}: the message is stored; {when}")
+    for each in asked:
+        note(f"  {one_line(told(each.tool, each.summary), 200)}")
+        note(f"    {way_out(args.name, each.id)}")
     return 0
 
 
@@ -166,6 +177,6 @@ def order(folder: PodFolder, kind: CommandKind, values: dict[str, Any], otherwis
     """Leaves a command with a living writer, or does it here where there is none."""
     if folder.is_busy():
         post(folder, Command(kind=kind, args=values))
-        print(f"pod {folder.name}: left in the inbox; it is followed at the next request", file=sys.stderr)
+        note(f"pod {folder.name}: left in the inbox; it is followed at the next request")
         return 0
     return otherwise()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from pod.cli.failing import note
 from pod.cli.items import show_artifact, show_item
@@ -14,7 +14,7 @@ from pod.cli.output import show as print_text
 from pod.cli.output import show_json
 from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
-from pod.cli.text import age, clean, count, figures, money, one_line, share, told, way_out
+from pod.cli.text import age, count, diff_lines, figures, money, one_line, share, told, way_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.folder import PodFolder
 from pod.losses import losses
@@ -24,6 +24,7 @@ from pod.session import load
 from pod.state import PodState
 from worker.items import AssistantItem
 from worker.memory import memory_of, provenance
+from worker.text import visible
 
 
 def show(args: argparse.Namespace) -> int:
@@ -41,9 +42,9 @@ def show(args: argparse.Namespace) -> int:
         return _glanced(folder, look, as_json=args.json)
     if args.summary:
         return _summary(args.name, state, as_json=args.json)
-    lost = [str(loss) for loss in losses(folder, origins=True)]
+    lost = _lost(folder)
     if args.json:
-        show_json(_facts(look, state) | {"lost": lost})
+        show_json(_facts(folder, look, state) | {"lost": lost})
     else:
         print_text(_text(folder, look, state, lost))
     return 1 if lost else 0
@@ -63,8 +64,12 @@ def _summary(name: str, state: PodState, *, as_json: bool) -> int:
 
 def _glanced(folder: PodFolder, look: Glance, *, as_json: bool) -> int:
     """What can be said of a pod whose log is damaged."""
+    try:
+        lost = _lost(folder)
+    except LogDamaged:
+        lost = []  # the active log itself, which is told already
     if as_json:
-        show_json({key: value for key, value in asdict(look).items() if key != "blobs"})
+        show_json({key: value for key, value in asdict(look).items() if key != "blobs"} | {"lost": lost})
         return 1
     more = " at least" if look.partial else ""
     rows = _head(folder, look, look.segments)
@@ -78,9 +83,18 @@ def _glanced(folder: PodFolder, look: Glance, *, as_json: bool) -> int:
         rows.append(("messages", f"{look.waiting} in the inbox"))
     if look.problem:
         rows.append(("problem", look.problem))
+    rows += _lost_rows(lost)
     rows.append(("damage", f"not all of the log can be read: pod doctor {look.name} says where"))
     print_text(figures(rows))
     return 1
+
+
+def _lost(folder: PodFolder) -> list[str]:
+    return [str(loss) for loss in losses(folder)]
+
+
+def _lost_rows(lost: Sequence[str]) -> list[tuple[str, str]]:
+    return [("lost", one_line(text, 400)) for text in lost]
 
 
 def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[str, str]]:
@@ -98,7 +112,41 @@ def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[s
     return [row for row in rows if row[1]]
 
 
-def _facts(look: Glance, state: PodState) -> dict[str, Any]:
+class InstructionFile(NamedTuple):
+    """An instruction file as the newest run has it. `bytes` are those that are taken (None where the text is lost), `of` all
+    that the file had.
+    """
+
+    path: str
+    sha256: str
+    bytes: int | None
+    cut: bool
+    of: int | None
+
+
+def instruction_files(folder: PodFolder, state: PodState) -> list[InstructionFile]:
+    """The instruction files of the newest run, root first."""
+    found: list[InstructionFile] = []
+    for path, label in state.instructions.items():
+        size, whole = _size(folder, label), state.instructions_cut.get(path)
+        found.append(InstructionFile(path, label, size, whole is not None, size if whole is None else whole))
+    return found
+
+
+def _size(folder: PodFolder, label: str) -> int | None:
+    try:
+        return (folder.path / "blobs" / label).stat().st_size
+    except OSError:
+        return None
+
+
+def _instruction_row(each: InstructionFile) -> str:
+    size = "lost" if each.bytes is None else f"{each.bytes:,} bytes"
+    cut = f", cut: the file had {each.of:,}" if each.cut else ""
+    return f"{each.path} ({size}{cut}; {each.sha256[:12]})"
+
+
+def _facts(folder: PodFolder, look: Glance, state: PodState) -> dict[str, Any]:
     totals = state.totals
     return {
         "name": look.name,
@@ -110,6 +158,7 @@ def _facts(look: Glance, state: PodState) -> dict[str, Any]:
         "active": look.at,
         "cwd": look.cwd,
         "manifest": state.manifest,
+        "instructions": [each._asdict() for each in instruction_files(folder, state)],
         "run": state.run,
         "totals": {**totals.model_dump(), "by": whole_counts(totals.by)},
         "cost_usd": None if totals.unpriced else totals.cost_usd,
@@ -148,6 +197,8 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         ("cost", money(None if totals.unpriced else totals.cost_usd)),
         ("context", f"{count(totals.prunes, 'prune')}, {count(totals.compactions, 'compaction')}"),
     ]  # fmt: skip
+    for number, each in enumerate(instruction_files(folder, state)):
+        rows.append(("instructions" if number == 0 else "", _instruction_row(each)))
     memory = memory_of(state.history.view)
     if memory is not None:
         facts = provenance(memory, state.history.tokens[0])
@@ -161,7 +212,7 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         rows.append(("last run", one_line(state.ended.status + why, 300)))
     if state.rejected:
         rows.append(("rejected", one_line(_rejected(look.name, state), 400)))
-    rows += [("lost", one_line(text, 400)) for text in lost]
+    rows += _lost_rows(lost)
     if look.waiting or state.queued:
         rows.append(("messages", f"{len(state.queued)} queued, {look.waiting} in the inbox"))
     text = [figures(rows)]
@@ -172,11 +223,11 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)]
     for asked in state.approvals.values():
         text.append(f"asks: {one_line(told(asked.tool, asked.summary), 300)}")
-        text += [f"  {line}" for line in clean(asked.diff or "").splitlines()[:40]]
+        text += [f"  {line}" for line in diff_lines(asked.diff, 40)]
         text.append(f"  {way_out(look.name, asked.id)}")
     if len(state.approvals) > 1:
         text.append(f"all of them: {way_out(look.name, '--all')}")
     said = _last_text(state)
     if said:
-        text += ["last words:", *(f"  {line}" for line in clean(said[:2000]).splitlines())]
+        text += ["last words:", *(f"  {line}" for line in visible(said[:2000]).splitlines())]
     return "\n".join(text)

@@ -1,22 +1,11 @@
-"""Text for people: no control byte that came from outside, short lines, figures as one reads them."""
+"""Text for people: nothing from outside that a terminal might follow, short lines, figures as one reads them."""
 
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime
 
-_SEQUENCE = re.compile("(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]")
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_BEYOND_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-def clean(text: str) -> str:
-    """`text` without control characters but line breaks and tabs, and without marks that turn its direction (case
-    B095).
-    """
-    text = text.replace("\r\n", "\n")
-    return _CONTROL.sub("", _SEQUENCE.sub("", text))
+from worker.text import visible
 
 
 def hidden(text: str) -> str:
@@ -30,15 +19,8 @@ def hidden(text: str) -> str:
 
 def one_line(text: str, width: int = 160) -> str:
     """`text` on one line, at most `width` characters."""
-    short = " ".join(clean(text[: width * 8]).split())
+    short = " ".join(visible(text[: width * 8]).split())
     return short if len(short) <= width else short[: max(width - 3, 0)] + "..."
-
-
-def safe_json(text: str) -> str:
-    """JSON text whose strings hold no control character that a terminal might follow: JSON itself escapes only those
-    below space.
-    """
-    return _BEYOND_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def money(value: float | None) -> str:
@@ -97,6 +79,12 @@ def told(tool: str, summary: str, mark: str = "") -> str:
     return f"{tool}{mark}: {said}"
 
 
+def diff_lines(diff: str | None, most: int) -> list[str]:
+    """The first lines of a diff, each as it is, and how many are not among them: a diff hides nothing in silence."""
+    lines = visible(diff or "").splitlines()
+    return lines if len(lines) <= most else [*lines[:most], f"... {len(lines) - most} more lines"]
+
+
 def way_out(name: str, which: str) -> str:
     """The commands that answer a question by its id, or every one with `--all`."""
     return f"pod approve {name} {which} --resume     or: pod deny {name} {which} --resume"
@@ -104,6 +92,7 @@ def way_out(name: str, which: str) -> str:
 
 def fitted(rows: list[tuple[str, ...]], heads: tuple[str, ...], width: int) -> list[tuple[str, ...]]:
     """Rows that fit into `width`: the last cell is cut at its front, or left out where nothing of it would be left."""
+    rows = [tuple(one_line(cell, 200) for cell in row) for row in rows]
     before = sum(max(len(row[i]) for row in (heads, *rows)) + 2 for i in range(len(heads) - 1))
     room = width - before
     if room < 12:

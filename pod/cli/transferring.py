@@ -13,9 +13,10 @@ from pod.cli.streams import Nowhere
 from pod.cli.text import count, one_line
 from pod.errors import UsageProblem
 from pod.log.folder import PodFolder, default_home
+from pod.losses import losses
 from pod.session import load
 from pod.state import nothing_left
-from pod.transfer import Exported, export_pod, import_pod
+from pod.transfer import Exported, Imported, export_pod, import_pod
 from worker.text import size
 
 
@@ -29,12 +30,15 @@ def export(args: argparse.Namespace) -> int:
         raise UsageProblem(f"an export is no text for a terminal: pod export {args.name} -o {_file_name(args.name)}")
     else:
         done = _exported(args.name, sys.stdout.buffer)
-    note(
-        f"pod {done.name}: exported: {count(done.segments, 'segment')}, {count(done.files, 'file')}, {size(done.size)}"
-    )
+    note(f"pod {done.name}: exported: {_held(done)}")
     if done.left_behind:
         note(f"pod {done.name}: left behind: {', '.join(done.left_behind)}")
     return 0
+
+
+def _held(done: Exported | Imported) -> str:
+    past = f" and {done.origins} of the past that it was forked from" if done.origins else ""
+    return f"{count(done.segments, 'segment')}{past}, {count(done.files, 'file')}, {size(done.size)}"
 
 
 def _exported(name: str, target: Path | BinaryIO) -> Exported:
@@ -58,10 +62,10 @@ def import_(args: argparse.Namespace) -> int:
     source = sys.stdin.buffer if args.file == "-" else Path(args.file)
     done = import_pod(source, default_home(), args.name)
     was = "" if done.name == done.was else f" (it was {one_line(done.was)})"
-    note(
-        f"pod {done.name}: imported{was}: {count(done.segments, 'segment')}, {count(done.files, 'file')}, {size(done.size)}"
-    )
+    note(f"pod {done.name}: imported{was}: {_held(done)}")
     _tell_manifest(done.name)
+    for loss in losses(PodFolder(default_home(), done.name)):
+        note(f"pod {done.name}: warning: {loss}")
     where = "" if Path(done.cwd).is_dir() else " -C DIR"
     if where:
         note(f"pod {done.name}: its working folder {one_line(done.cwd, 300)} is not here; name another one with -C")

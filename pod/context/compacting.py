@@ -10,6 +10,7 @@ from typing import Any
 from anyio import to_thread
 
 from interceptors.ceiling import LEARNED_ANEW
+from pod import codes
 from pod.context.facts import Trigger
 from pod.context.parts import Parts
 from pod.context.policy import (
@@ -25,6 +26,7 @@ from pod.context.policy import (
 from pod.context.rungs import Breaker, rungs_of
 from pod.context.segmenting import NextSegment
 from pod.errors import StoreError
+from pod.hooks.around import BLOCKED, compacted, may_compact
 from pod.log import entries as e
 from pod.state import PodState
 from worker.ids import uuid7
@@ -75,11 +77,16 @@ class Compactor:
         )  # fmt: skip
 
     def _before(self, trigger: Trigger) -> Occupancy:
-        """What a new segment is measured against: the next request or, where that is the matter, the history uncleared."""
+        """What a new segment is measured against: the next request or, where that is the matter, the history uncleared. After a
+        refusal the number was too low, so that the estimate counts by which the new segment is measured, where it is higher.
+        """
         sender = self.parts.sender
-        if trigger != "uncleared":
+        if trigger not in {"uncleared", "overflow"}:
             return sender.occupancy()
-        return sender.occupancy_of_head(sender.model, len(sender.history.view), in_full=True)
+        in_full = sender.occupancy_of_head(sender.model, len(sender.history.view), in_full=True)
+        if trigger == "uncleared":
+            return in_full
+        return max(sender.occupancy(), in_full, key=lambda each: each.tokens)
 
     def refused(self, trigger: Trigger) -> str:
         """Why no new segment would begin if one was asked for now, and began once the open calls have ended; nothing where
@@ -135,9 +142,11 @@ class Compactor:
         session, label = self.parts.session, uuid7()
         state = session.state
         if not plan.possible and not mandatory:
-            session.put(Warned(code="compaction.not_possible", message=plan.reason, figures=_figures(plan)))
+            session.put(Warned(code=codes.COMPACTION_NOT_POSSIBLE, message=plan.reason, figures=_figures(plan)))
             await session.sync()
             return Failed("nothing_to_compact", plan.reason)
+        if (blocked := await self._blocked(plan, focus)) != "":
+            return await self._left_alone(plan, label, blocked, mandatory=mandatory)
         segment = NextSegment(self.parts, *await to_thread.run_sync(self.parts.fresh))
         head = state.history.view[: plan.cut.at]
         session.put(
@@ -152,6 +161,28 @@ class Compactor:
         except BaseException:
             self._interrupted(label)
             raise
+
+    async def _blocked(self, plan: Plan, focus: str | None) -> str:
+        return "" if self.parts.hooks is None else await may_compact(self.parts.hooks, plan, focus)
+
+    async def _left_alone(self, plan: Plan, label: str, reason: str, *, mandatory: bool) -> Outcome | None:
+        """A hook blocked it: the run goes on where its requests fit, and the next try comes after more growth; else that is its
+        end.
+        """
+        session, figures = self.parts.session, _figures(plan)
+        held = mandatory and plan.bearable
+        session.put(
+            e.CompactionFailed(compaction=label, reason=reason[:2000], mandatory=mandatory, held=held, figures=figures)
+        )
+        if held or not mandatory:
+            later = "; it is tried again after a tenth more growth" if held else ""
+            message = f"{_failure(session.state)}: {reason[:1000]}{later}"
+            session.put(Warned(code="compaction.blocked", message=message, figures=figures))
+        await session.sync()
+        if held:
+            return None
+        room = f"the context has {plan.before.tokens:,} tokens, of {plan.limits.available:,} available, and was not made smaller: "
+        return Failed(BLOCKED, f"{room if mandatory else ''}{reason}", details=figures)
 
     def _interrupted(self, label: str) -> None:
         """A compaction that was cancelled, or whose commit the store refused, is over; a log that takes nothing more says
@@ -176,6 +207,8 @@ class Compactor:
         for name in names:
             fallen = await self._climb(self.rungs[name], plan, label, focus, segment)
             if fallen is None:
+                if self.parts.hooks is not None:
+                    await compacted(self.parts.hooks, plan, name)
                 return None
             found.append(fallen)
         return await self._failed(plan, label, found, mandatory=mandatory)
@@ -241,7 +274,7 @@ class Compactor:
             message = f"{_failure(session.state)}: {reason[:1000]}"
             if held:
                 message += f". It is tried again after a tenth more growth; the ceiling is {plan.limits.available:,}"
-            session.put(Warned(code="compaction.failed", message=message, figures=figures))
+            session.put(Warned(code=codes.COMPACTION_FAILED, message=message, figures=figures))
         await session.sync()
         if held:
             return None

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from pod import codes
 from pod.context.beat import beating
 from pod.context.facts import Checkpoint
 from pod.context.parts import Parts
 from pod.context.policy import Memory, Plan, RungFailed
 from pod.errors import PodError
 from pod.log import entries as e
+from worker.booking import conservative
+from worker.codes import USAGE_DOUBTED
 from worker.errors import ModelError
 from worker.estimate import estimate_item
 from worker.items import Item, OpaqueItem, source_hash
 from worker.memory import distrust, maker_of, provenance
-from worker.models.base import Compacted, CompactsNatively, Model, NoCompaction, Usage
+from worker.models.base import FOCUSED_WAYS, Compacted, CompactsNatively, Model, NoCompaction, Usage
+from worker.models.reported import checked, recordable
 from worker.records import Warned
 from worker.sending import Tried
 from worker.sizing import Sizing
@@ -55,9 +59,12 @@ def above_ceiling(sizes: Sizing, model: Model, upto: int, *, in_full: bool) -> s
     return f"the items to compact are estimated at {head}, above the ceiling of {sizes.limit(model):,} for {model.name}"
 
 
-def spent_on(usage: Usage, model: Model, attempts: int) -> dict[str, float]:
-    """What a compaction cost, as the session's figures count it."""
-    price = model.capabilities.price
+def spent_on(usage: Usage, model: Model, attempts: int, estimate: int = 0) -> dict[str, float]:
+    """What a compaction cost, as the session's figures count it: a figure that can't be true is booked as `conservative`
+    says, with the input's `estimate`."""
+    price, usage = model.capabilities.price, checked(usage)
+    if usage.faults:
+        usage = conservative(usage, believed=True, estimate=estimate, said=0, window=model.capabilities.window)
     return {
         "requests": attempts, "prompt_tokens": usage.input_tokens or 0, "cached_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens, "cost_usd": 0.0 if price is None else price.cost(usage),
@@ -79,21 +86,20 @@ class NativeRung:
     asks_model: bool = True
 
     def passed_over(self, plan: Plan) -> str:
-        """Where nothing can be summarised, the model has no such way, the breaker is open (by hand it is tried all the
-        same), or the request would be too large. One that is on record already needs no request.
+        """Where nothing can be summarised, the model has no such way, its provider rejects its own memories or the
+        breaker is open (by hand it is tried all the same), or the request would be too large. One that is on record already needs no request.
         """
         model = self.parts.sender.active
         if not plan.possible:
             return plan.reason
         if not compacts(model):
             return no_way(model)
-        if reason := distrust(model):
+        if plan.trigger != "hand" and (reason := distrust(model)):
             return reason
         if self._on_record(plan, model) is not None:
             return ""
         resting = "" if plan.trigger == "hand" else self.breaker.resting()
-        in_full = model.name in self.parts.config.cleared
-        return resting or above_ceiling(self.parts.sender, model, plan.cut.at, in_full=in_full)
+        return resting or self._above_ceiling(plan, model)
 
     def _on_record(self, plan: Plan, model: Model) -> e.NativeMade | None:
         """The memory of these very items by this model that was paid for and came to nothing: a process died, or it was
@@ -102,6 +108,16 @@ class NativeRung:
         if made is None or maker_of(made.item) != model.name:
             return None
         return made if made.item.source_hash == source_hash(self._head(plan)) else None
+
+    def _asks_anew(self, plan: Plan, made: e.NativeMade, focus: str | None, model: Model) -> bool:
+        """Whether one on record was made without the focus, and the provider can be told of it."""
+        if not focus or made.focus == focus or made.way not in FOCUSED_WAYS:
+            return False
+        return not self._above_ceiling(plan, model)
+
+    def _above_ceiling(self, plan: Plan, model: Model) -> str:
+        in_full = model.name in self.parts.config.cleared
+        return above_ceiling(self.parts.sender, model, plan.cut.at, in_full=in_full)
 
     def _head(self, plan: Plan) -> list[Item]:
         return self.parts.session.state.history.view[: plan.cut.at]
@@ -114,15 +130,19 @@ class NativeRung:
         """
         model = self.parts.sender.active
         found = self._on_record(plan, model)
-        made = found or await self._asked(plan, label, model)
+        if found is not None and self._asks_anew(plan, found, focus, model):
+            found = None
+        made = found or await self._asked(plan, label, model, focus)
         item = made.item
         figures = {
             **provenance(item, estimate_item(item, self.parts.session.family)),
             "way": made.way,
             "taken_up": found is not None,
         }
-        if focus:
+        if focus and made.focus != focus:
             figures["focus"] = "not used: the provider was not told of it"
+            message = f"the provider of {model.name} takes no focus for its own compaction ({made.way}): it was not told of it"
+            self.parts.session.put(Warned(code="native.focus", message=message))
         return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)
 
     def _checkpoint_of(self, item: OpaqueItem) -> Checkpoint | None:
@@ -130,23 +150,30 @@ class NativeRung:
         attempt = self.parts.session.state.attempt
         return attempt if attempt is not None and attempt.text_hash == sha256(item.readable) else None
 
-    async def _recorded(self, plan: Plan, label: str, model: Model, tried: Tried[Compacted]) -> e.NativeMade:
+    async def _recorded(
+        self, plan: Plan, label: str, model: Model, tried: Tried[Compacted], focus: str | None
+    ) -> e.NativeMade:
         answer, head = tried.answer, self._head(plan)
         readable = answer.item.readable.strip() and answer.item.readable
         if not readable:
             readable = await self._quoted(plan, label) or UNREADABLE.format(model=model.name, count=len(head))
-        spent = spent_on(answer.usage, model, tried.attempts)
+        spent = spent_on(answer.usage, model, tried.attempts, plan.summarised_tokens)
         made = e.NativeMade(
             compaction=label,
             item=answer.item.model_copy(update={"source_hash": source_hash(head), "readable": readable}),
             way=answer.way,
-            usage=answer.usage,
+            usage=recordable(answer.usage),
             cost_usd=None if spent["unpriced"] else spent["cost_usd"],
             attempts=tried.attempts,
             seconds=round(tried.seconds, 3),
             provider_id=answer.provider_id,
+            focus=focus if answer.focused else None,
         )
         self.parts.session.put(made)
+        if faults := checked(answer.usage).faults:
+            message = f"{model.name} reported a usage of its compaction that is not believed: {'; '.join(faults)}"
+            figures = {"model": model.name, "kind": "figures"}
+            self.parts.session.put(Warned(code=USAGE_DOUBTED, message=message, figures=figures))
         await self.parts.session.sync()
         self.parts.session.folder.files.point("native.made")
         return made
@@ -157,11 +184,11 @@ class NativeRung:
             return (await self.quotes.made(plan, label)).checkpoint.text
         except RungFailed as failure:
             self.parts.session.put(
-                Warned(code="native.unreadable", message=f"a memory has no text of its own: {failure}")
+                Warned(code=codes.NATIVE_UNREADABLE, message=f"a memory has no text of its own: {failure}")
             )
             return ""
 
-    async def _asked(self, plan: Plan, label: str, model: Model) -> e.NativeMade:
+    async def _asked(self, plan: Plan, label: str, model: Model, focus: str | None) -> e.NativeMade:
         deadline, made = self.parts.config.worker.deadline, None
 
         def beat(elapsed: float) -> None:
@@ -170,15 +197,19 @@ class NativeRung:
         try:
             with anyio.move_on_after(deadline):
                 async with beating(beat):
-                    tried = await self.parts.sender.compact(model, plan.cut.at)
+                    tried = await self.parts.sender.compact(model, plan.cut.at, focus or "")
                     self._check(label, model, tried)
                     # What is paid for goes on record, also where the compaction is cancelled meanwhile.
                     with anyio.CancelScope(shield=True):
-                        made = await self._recorded(plan, label, model, tried)
+                        made = await self._recorded(plan, label, model, tried, focus)
         except ModelError as error:
             message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
             billed = isinstance(error, NoCompaction)
-            spent = spent_on(error.usage, model, error.attempts) if billed else {"requests": error.attempts}
+            spent = (
+                spent_on(error.usage, model, error.attempts, plan.summarised_tokens)
+                if billed
+                else {"requests": error.attempts}
+            )
             raise self._failed(label, model, message, spent) from error
         except (PodError, RungFailed):
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,8 @@ from worker.estimate import estimate_item
 from worker.items import ContextItem, Item, OpaqueItem, ReasoningItem, ToolResultItem, UserItem
 from worker.models.base import Family
 from worker.text import byte_prefix, byte_suffix
+
+_BREAKS = re.compile(r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 SPILL_FLOOR = 600
 """Bytes of a mandatory result that stay when it is spilled: half from its head, half from its tail."""
@@ -112,7 +115,7 @@ class Opening:
 
 def reference_list(references: Sequence[Reference]) -> ContextItem:
     """One item that names the files which were read before, without their contents."""
-    lines = [f"- {r.path}" + (f" ({r.reason})" if r.reason else "") for r in references]
+    lines = ["- " + _in_line(r.path + (f" ({r.reason})" if r.reason else "")) for r in references]
     text = "\n".join(
         [
             "[Referenced files - read before compaction, contents not included]",
@@ -144,7 +147,7 @@ def auto_reads(
             notes.append(f"{mark.path} could not be read again: {e}")
             continue
         changed = mark.path in seen and seen[mark.path] != digest
-        header = f"[Auto-read file: {mark.path}:{first}-{last}]" + (
+        header = f"[Auto-read file: {_in_line(mark.path)}:{first}-{last}]" + (
             " (changed since it was last read)" if changed else ""
         )
         item = ContextItem(
@@ -232,7 +235,8 @@ def state_item(state: Mapping[str, Any], queued: int, note: str = "") -> Context
     if processes:
         lines.append("Background processes (ids are unchanged; the jobs tool reads and stops them):")
         lines += [
-            f"- {p.get('id')}: {p.get('command')} (pid {p.get('pid')}, {p.get('status', 'running')})" for p in processes
+            _in_line(f"- {p.get('id')}: {p.get('command')} (pid {p.get('pid')}, {p.get('status', 'running')})")
+            for p in processes
         ]
     if queued:
         lines.append(f"Queued user messages that follow: {queued}.")
@@ -244,9 +248,13 @@ def state_item(state: Mapping[str, Any], queued: int, note: str = "") -> Context
 def describe_task(task: Mapping[str, Any]) -> str:
     """One task in a line: status, text, origin and age marks (case B042)."""
     extra = ", ".join(f"{key} {task[key]}" for key in ("origin", "created", "updated") if task.get(key))
-    return f"[{task.get('status', 'pending')}] {task.get('id', '')} {task.get('text') or task.get('title') or ''}" + (
-        f" ({extra})" if extra else ""
-    )
+    text = f"[{task.get('status', 'pending')}] {task.get('id', '')} {task.get('text') or task.get('title') or ''}"
+    return _in_line(text + (f" ({extra})" if extra else ""))
+
+
+def _in_line(text: str) -> str:
+    """One line of a list that the runtime vouches for: what stands in it can't begin another one."""
+    return _BREAKS.sub(" ", text)
 
 
 def rows(value: Any) -> list[dict[str, Any]]:

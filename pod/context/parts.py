@@ -10,6 +10,7 @@ from typing import Any
 
 from compact_worker import CompactSettings
 from pod.context import opening as op
+from pod.hooks.asking import Hooks
 from pod.session import Session
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.scope import Scope
@@ -65,6 +66,7 @@ class Parts:
     cwd: Path
     fresh: Callable[[], tuple[dict[str, str], int]]
     interceptors: Sequence[Interceptor] = ()
+    hooks: Hooks | None = None
     deps: Any = None
     progress: Progress = _silent
     wall: Callable[[], float] = time.time

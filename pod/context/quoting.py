@@ -12,7 +12,7 @@ from compact_worker.overview import one_line
 from compact_worker.secrecy import without_secrets
 from worker.masking import Masker
 from worker.models.encoding import neutral
-from worker.text import clean
+from worker.text import clean, untagged
 
 BOUND = 6_000
 """Characters of one text that are looked at: two thirds from its beginning, the rest from its end."""
@@ -123,9 +123,7 @@ class Quoter:
 
     def _unmarked(self, text: str) -> str:
         """Without what could be taken for the runtime's own marks."""
-        if self.tag:
-            text = text.replace(self.tag, "[tag]")
-        return _HEADER.sub("(", _TAG.sub("&lt;", neutral(text)))
+        return _HEADER.sub("(", _TAG.sub("&lt;", neutral(untagged(text, self.tag))))
 
 
 def printable(text: str) -> str:

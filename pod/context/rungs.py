@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from compact_worker import CompactFailed, CompactResult, Material, compact
 from interceptors.permissions import Permissions
+from pod import codes
 from pod.context import opening as op
 from pod.context.beat import beating
 from pod.context.native import NativeRung
@@ -20,7 +21,7 @@ from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed,
 from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
-from pod.reading import SegmentItems
+from pod.log.items import SegmentItems
 from worker.gate import Gate
 from worker.items import ContextItem, UserItem
 from worker.memory import memory_of
@@ -216,7 +217,7 @@ class CheckpointRung:
             raise RungFailed("there is nothing that a checkpoint could quote, or no room for it")
         session = self.parts.session
         for reason in made.stale:
-            session.put(Warned(code="checkpoint.stale", message=reason))
+            session.put(Warned(code=codes.CHECKPOINT_STALE, message=reason))
         session.put(e.CheckpointMade(compaction=label, checkpoint=made.checkpoint))
         return made
 

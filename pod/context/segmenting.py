@@ -16,7 +16,7 @@ from worker.estimate import estimate_item
 from worker.ids import uuid7
 from worker.items import ContextItem, Item, ToolResultItem, source_hash
 from worker.memory import maker_of
-from worker.text import sha256
+from worker.text import sha256, untagged
 from worker.tools import ToolFault
 
 
@@ -47,22 +47,23 @@ class NextSegment:
         reads, references, notes = self._files(memory)
         standing = {item.id for item in tail}
         pins = tuple(_pinned(item) for item in head if item.id in state.pins and item.id not in standing)
+        tag = state.start.tag
         continued = self._continued(memory, head)
         free = self._free()
         whole = continued and len(tail) == len(rest)
         kept = op.without_bound_reasoning(tail, free | self._unbroken(memory, continued=whole))
         opening = op.Opening(
             words=words,
-            summary=memory.summary,
+            summary=memory.summary and _untagged(memory.summary, tag),
             native=memory.native,
             continued=continued,
-            reads=reads,
+            reads=tuple(_untagged(item, tag) for item in reads),
             references=references,
-            pins=pins,
+            pins=tuple(_untagged(item, tag) for item in pins),
             tail=kept,
             state=op.state_item(state.tool_state, len(state.queued)),
             lead_in=memory.lead_in,
-            notebook=memory.notebook,
+            notebook=memory.notebook and _untagged(memory.notebook, tag),
             notes=notes,
         )
         limit = self._raw_limit(plan)
@@ -222,6 +223,12 @@ class NextSegment:
         except OSError as error:
             raise StoreError(session.folder.segment_path(segment), "the new segment's commit", error) from error
         await session.sync()
+
+
+def _untagged(item: ContextItem, tag: str) -> ContextItem:
+    """Data that crosses a boundary, with the tag of true orders broken up: a file may have held it."""
+    text = untagged(item.text, tag)
+    return item if text == item.text else item.model_copy(update={"text": text})
 
 
 def _pinned(item: Item) -> ContextItem:

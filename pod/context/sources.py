@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pod.context.extract import Source
 from pod.log import entries as e
+from pod.log.items import ITEM_KINDS, items_of
 from pod.log.segment import Damage, scan
-from pod.reading import ITEM_KINDS, items_of
 from worker.items import Item
 from worker.memory import read_by_others
 

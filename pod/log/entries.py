@@ -62,11 +62,36 @@ class SegmentStarted(Record):
 
 
 class RunStarted(Record):
-    """A run begins: from one user input until the pod needs the next one."""
+    """A run begins: from one user input until the pod needs the next one.
+
+    `instructions` maps each instruction file to the blob of what is taken of it for the whole run, root first;
+    `instructions_cut` those that were cut to the bytes that they have.
+    """
 
     kind = "run_started"
     run: str
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
+    instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+class InstructionChange(BaseModel):
+    """An instruction file whose text is another one than in the run before: its SHA-256 then (None: it was not taken) and
+    now (None: it is not taken any more).
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    path: str
+    before: str | None = None
+    now: str | None = None
+
+
+class InstructionsChanged(Record):
+    """The instruction files of the run that just began are not those of the run before."""
+
+    kind = "instructions_changed"
+    run: str
+    changes: tuple[InstructionChange, ...]
 
 
 class RunContinued(Record):
@@ -134,7 +159,8 @@ class NativeMade(Record):
     """A provider's own memory of the items before the cut, before it is known whether a new segment begins with it.
 
     The item has the hash of the ids that it stands for. It was paid for here, whatever becomes of it: `attempts` requests,
-    with the `usage` and `cost_usd` of the last (None: the price is not known).
+    with the `usage` and `cost_usd` of the last (None: the price is not known). `focus` is what the provider was told to look
+    at above all.
     """
 
     kind = "native_made"
@@ -146,6 +172,7 @@ class NativeMade(Record):
     attempts: int = 1
     seconds: float = 0.0
     provider_id: str | None = None
+    focus: str | None = None
 
     @property
     def spent(self) -> dict[str, float]:
@@ -274,6 +301,11 @@ class Repaired(Record):
     segment: str | None = None
     kept_as: str | None = None
 
+    @property
+    def lost(self) -> int:
+        """How many entries a repair lost in this place; a torn tail that was cut off had never counted."""
+        return self.numbers if self.segment is None and (self.kept_as or not self.length) else 0
+
 
 class Commanded(Record):
     """A command from the inbox was taken; its id is known from now on."""
@@ -282,6 +314,24 @@ class Commanded(Record):
     id: str
     command: str
     args: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class HookRan(Record):
+    """A hook was asked at an event. `blocked`: it stopped what it was asked about, by its word or because it gave no answer
+    (`failed`). `notice` is what the model is told of it with the next request.
+    """
+
+    kind = "hook_ran"
+    event: str
+    name: str
+    outcome: Literal["passed", "blocked", "failed"]
+    blocked: bool = False
+    ms: int = 0
+    reason: str = ""
+    tool: str = ""
+    call_id: str = ""
+    run: str = ""
+    notice: str = ""
 
 
 class Verified(Record):
@@ -332,13 +382,14 @@ class Extension(Record):
 
 
 _POD: tuple[type[Record], ...] = (
-    Lease, SegmentStarted, RunStarted, RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
+    Lease, SegmentStarted, RunStarted, InstructionsChanged,
+    RunContinued, YieldedEntry, RunEndedEntry, CompactionStarted, CompactionRung, CheckpointMade, NativeMade,
     CompactionFailed, CompactionCompleted, CompactionInterrupted, Breaker, Pin, ManifestChanged, TextsRestored, OrphanKilled, InputRejected,
-    Repaired, Commanded, Verified, Measured, Extension,
+    Repaired, Commanded, HookRan, Verified, Measured, Extension,
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,
-    w.Retry, w.ModelSwitched, w.WindowLearned, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
+    w.Retry, w.ModelSwitched, w.WindowLearned, w.ProviderRefused, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
 )  # fmt: skip
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pod import codes
 from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log.files import json_of, read_file
@@ -48,7 +49,7 @@ def message_of(command: Command) -> tuple[Record, ...]:
         return (Input(item=UserItem(text=text), inbox=command.id),)
     message = f"a message that was sent (command {command.id}) is empty, and was left out"
     taken = e.Commanded(id=command.id, command=command.kind, args=command.args)
-    return taken, Warned(code="empty_message", message=message, figures={"command": command.id})
+    return taken, Warned(code=codes.EMPTY_MESSAGE, message=message, figures={"command": command.id})
 
 
 SETTLED = 0.1
@@ -164,12 +165,23 @@ def waiting(folder: PodFolder) -> Iterator[tuple[Path, Command | None]]:
         yield path, command
 
 
+def message_waits(folder: PodFolder, known: Container[str]) -> bool:
+    """Whether a message for the model lies in the inbox that is not on record yet; `known` are ids of commands that are."""
+    return any(
+        command is not None
+        and command.kind == "send"
+        and command.id not in known
+        and bool(clean(str(command.args.get("text", ""))).strip())
+        for _, command in waiting(folder)
+    )
+
+
 def set_aside(folder: PodFolder, path: Path) -> tuple[Record, ...]:
     """Puts a file that is no command aside, beside the others, and says so: it may be a newer version's."""
     kept = path.with_name(f"{path.name}.refused")
     folder.files.rename(path, kept)
     message = f"{path.name} in the inbox is no command that this version reads; it is kept as {kept.name}"
-    return (Warned(code="inbox_refused", message=message, figures={"file": kept.name}),)
+    return (Warned(code=codes.INBOX_REFUSED, message=message, figures={"file": kept.name}),)
 
 
 def left_over(folder: PodFolder) -> bool:

@@ -100,13 +100,13 @@ def scan(path: Path, start: int = 0, first_seq: int | None = None) -> Iterator[L
             yield Damage(offset, length, number, f"entry {line.seq} stands where {expected} should be")
             continue
         if expected is not None and line.seq > expected:
-            missing = _missing(expected, line.seq)
-            yield Damage(offset, 0, number, missing, first=expected, numbers=line.seq - expected)
+            yield Damage(offset, 0, number, missing(expected, line.seq), first=expected, numbers=line.seq - expected)
         expected = line.seq + stands_for(line)
         yield line
 
 
-def _missing(first: int, after: int) -> str:
+def missing(first: int, after: int) -> str:
+    """That entries are missing, from `first` up to the one before `after`, in words."""
     return f"entry {first} is missing" if after == first + 1 else f"entries {first} to {after - 1} are missing"
 
 

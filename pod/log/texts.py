@@ -9,7 +9,13 @@ from pod.log.folder import PodFolder
 from pod.log.segment import Damage, scan
 from worker.records import Record
 
-USES = {"system": "system prompt", "schemas": "tool schemas", "manifest": "manifest", "cwd": "working folder"}
+USES = {
+    "system": "system prompt",
+    "schemas": "tool schemas",
+    "manifest": "manifest",
+    "cwd": "working folder",
+    "files": "list of the manifest's files",
+}
 """What the uses are called."""
 
 NEEDED = ("system", "manifest", "cwd")

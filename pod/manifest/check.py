@@ -31,6 +31,8 @@ def findings(manifest: Manifest) -> list[Finding]:
     return [
         *_worker(manifest),
         *_tools(manifest),
+        *_fetching(manifest),
+        *_hooks(manifest),
         *_rules(manifest),
         *providers_know(manifest),
         *_window(manifest),
@@ -82,6 +84,30 @@ def _tools(manifest: Manifest) -> Iterator[Finding]:
         if name not in BUILT_IN_TOOLS and name not in LATER_TOOLS:
             hint = tool_hint(name) or "tools of your own go to python"
             yield Finding(f"there is no built-in tool {name!r}", (("tools", "enable"),), hint=hint)
+
+
+def _fetching(manifest: Manifest) -> Iterator[Finding]:
+    if "fetch_url" in manifest.tools.enable and not manifest.tools.fetch_url.hosts:
+        yield Finding(
+            "fetch_url is enabled, and no host may be asked",
+            (("tools", "fetch_url", "hosts"), ("tools", "enable")),
+            hint='name them, for example hosts = ["docs.python.org", "*.readthedocs.io"]',
+        )
+
+
+def _hooks(manifest: Manifest) -> Iterator[Finding]:
+    for number, hook in enumerate(manifest.hooks):
+        where: KeyPath = ("hooks", number)
+        if hook.command is None and hook.use is None:
+            yield Finding("the hook has neither command nor use", ((*where, "command"),), hint="name what is asked")
+        elif hook.command is not None and hook.use is not None:
+            yield Finding("the hook has both command and use", ((*where, "use"), (*where, "command")), hint="keep one")
+        if hook.match != "*" and hook.event not in {"PreToolUse", "PostToolUse"}:
+            yield Finding(
+                f"match is about tools, and {hook.event} is about none",
+                ((*where, "match"), (*where, "event")),
+                hint="leave it out",
+            )
 
 
 def _rules(manifest: Manifest) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pod.manifest.aliases import ALIASES, REMOVED
 from pod.manifest.errors import key_label
-from pod.manifest.layers import TIGHTENING
+from pod.manifest.project import TIGHTENING
 from pod.manifest.render import toml_value
 from pod.manifest.schema import Key, children
 from pod.manifest.sections import BUILT_IN_TOOLS
@@ -17,8 +17,11 @@ its context is kept small. Every key has a default except `[model] name`. An unk
 a tool, a provider or a file that is not there, and numbers that contradict each other are errors with file, line and key; all
 of them are reported at once, in the order of the lines.
 
-`pod manifest new agent.toml` writes a file with every key that is served and its meaning (`pod manifest new agent`
-prints it). `pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
+`pod manifest new agent.toml` writes a file with the keys that are changed first and their meaning, in comments but for what
+was asked for (`--model`, `--name`, `--set`) and what an agent needs to be of use: a folder to write in, and what keeps its context
+small in the window of its model. With `--full` it explains every key that is served.
+
+`pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
 with where it came from.
 
 `check` also warns of what works and is likely not meant: a model whose window is not known, with the name that may be meant
@@ -63,6 +66,17 @@ Units stand in the description of each key; token counts are always of the model
 has no default.
 """
 
+_TOOLS = """\
+## Where your own tools come from
+
+Tools and interceptors of your own are imported from where Python itself looks: packages installed in the environment that `pod`
+runs in, and the folders of `PYTHONPATH` (`PYTHONPATH=. pod run agent.toml "..."` for a module in the current folder; with
+`python -m pod` the current folder counts as well). The folders of the manifest and of the agent's work are not searched by
+themselves: the agent may write there, and what it wrote would run, outside of its permissions, when the pod goes on. `pod run` and
+`pod manifest check` say where a module lies that they could not import. A pod keeps the names alone, so what they name must be
+importable at each `pod resume` too.
+"""
+
 _LAYERS = """\
 ## Layers
 
@@ -70,18 +84,85 @@ Values come from these places, each over the one before:
 
 1. the defaults above;
 2. the user's `$XDG_CONFIG_HOME/pod/config.toml` (`~/.config/pod/config.toml`);
-3. the project's `.pod/config.toml` in the working folder, which may only tighten;
+3. the project's `.pod/config.toml` in the working folder, which may only tighten unless you trust the folder;
 4. the manifest, over what it `extends`;
 5. environment variables `POD__SECTION__KEY`, for example `POD__COMPACTION__THRESHOLD=70000`;
 6. `--set section.key=value`.
 
 Values of the last two are read as TOML (`--set 'tools.enable=["read_file"]'`), and as plain text where they are no
 TOML or where the key takes text. Tables are merged key by key; an array replaces the one below, except
-`permissions.rules`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
+`permissions.rules` and `hooks`, whose entries of all layers add up. Of the rules that match a call, deny wins over ask, and ask
 over allow.
 
-The project's configuration comes with the folder, perhaps from strangers. Unless the folder is trusted it may add
-rules that deny, and set these keys, in the direction given, compared with the layers below it:
+`pod manifest show FILE` prints each value with its source (`--toml` in comments, `--json` under `sources`), rules one by
+one, and for what the project tightened the value before it. A manifest stands above the project's configuration: what
+you name yourself may take back what a project tightened.
+
+A file of a layer is UTF-8 with at most 1 MiB; a byte order mark and CRLF are fine. What stands in its place and is no
+file, or can't be read, is an error and never passed over.
+
+### A folder's own configuration, and trust
+
+The project's configuration comes with the folder, perhaps from strangers. Unless you trust the folder it may add
+rules that deny, and set the keys below in the direction given, compared with the layers below it. Everything else that
+it asks for is left out, and each run says so; the run itself goes on, with what you set. What is written wrongly in it
+(no TOML, an unknown key, a wrong type) is an error as anywhere, for a rule that denies must not be lost to a slip;
+`pod trust --ignore` leaves the file of a folder out where you can't mend it.
+
+`pod trust DIR` shows what the file asks for and what would hold else, asks (`--yes` where nobody can be asked), and
+keeps your decision in `trust` beside the pods (`$POD_HOME`), where no tool of an agent may write. It holds for this
+folder's real path and this content of `.pod/config.toml`: another content is not trusted (`pod trust --diff` shows
+what changed), nor is a folder above or below. What the file names (commands, modules, prompts) is not part of that:
+trust a folder whose code you would run. `--list` shows all decisions, `--remove` takes one back. A session keeps the
+manifest that it began with; a decision counts when a manifest is loaded. From Python: `Pod.open(..., trusted=True)`.
+
+Keys that tighten:
+"""
+
+_SANDBOX = """\
+## The sandbox, and what no tool writes
+
+With `[sandbox] mode` set, all processes that are started for the agent (commands and background jobs of `shell`, searches) run in
+bubblewrap (`bwrap`, looked for in the system's folders alone), on Linux with user namespaces. Where that can't be had, nothing runs:
+exit code 2; `pod manifest check` and `pod doctor` say why.
+
+| | `workspace` | `read-only` |
+| --- | --- | --- |
+| roots of `[scope] read` | read | read |
+| roots of `[scope] write` | written, but for what is named below | read |
+| `/usr`, `/bin`, `/lib*`, `/sbin`, `/etc`, `/opt`, `/nix` | read | read |
+| the home folder | empty, written, gone with the command | empty |
+| `/tmp`, `/dev/shm` | empty, written, gone with the command | the same |
+| everything else: other folders, other processes, devices, the pods' home | not there | not there |
+| network, this machine's own too | only with `network = true` | only with `network = true` |
+
+A program or a setting that lies in the home folder (a toolchain, `~/.gitconfig`) is there when `[scope] read` names it. In the
+write roots these stay read-only: `.git` of a root, of the working folder and of the folders directly below (with `git = "writable"`
+`git commit` works), `.pod` there, and the protected places below as far as they are there. Not kept: `.git` deeper below, and one that
+the agent makes itself; look at a repository that an agent made before you use git in it. Roots of `[scope] write` that are missing are made.
+A command that fails says what its sandbox allows. One that a signal ended is told as shells do: 128 and the signal's number.
+
+A sandbox grants nothing: rules and profile decide as without one. `unattended` denies commands; for an agent that works alone, let a
+rule allow them and a sandbox hold them:
+
+```toml
+version = 1
+[model]
+name = "anthropic:claude-opus-5-5"
+[scope]
+write = ["."]
+[permissions]
+profile = "unattended"
+rules = [{ tool = "shell", action = "allow" }]
+[sandbox]
+mode = "workspace"
+```
+
+With or without a sandbox, tools on files never write, by whatever name, link or mount they get there: every `.git` and `.pod`, the
+folder of all pods, the files that the manifest was read from, `$XDG_CONFIG_HOME/pod`, `system_prompt_file`, `output_schema`, modules of
+`[tools] python` and `[[interceptors]]`, and programs of `[[hooks]]` and `[[mcp]]`. Without a sandbox, `shell` can. Instruction
+files may be written: what stands there holds from the next run on, and is on record.
+
 """
 
 _PATHS = """\
@@ -102,14 +183,34 @@ like one, is an error.
 """
 
 
+_INSTRUCTIONS = """\
+## Instruction files
+
+From the root of the project (the nearest folder at or above the working folder with `.git`, else with `.pod`, else the
+working folder) down to the working folder, the first file of `[worker] instructions` in each folder is taken: at most
+32 KiB of one and 128 KiB of all, with a mark where one is cut. A link is followed inside of the project and of
+`[scope] read`. Folders, pipes, devices and binary files are not taken; characters that nobody sees (tags, marks that turn
+the direction, control characters) are left out; each with a warning on record.
+
+They come with the folder, so they stand below the system prompt and below your own words, and grant nothing.
+
+A run begins with the files as they are then, and keeps these texts to its end: through compactions, the compact worker
+and a restart in its middle. A change counts from the next run on, and is on record (`instructions.changed`, with the
+hashes before and now). `pod show` lists the files of the newest run.
+"""
+
+
 def manifest_markdown() -> str:
     """The text of `docs/manifest.md`."""
     parts = [_HEAD, "## Top level\n\n" + _table([key for key in children(()) if key.section is None])]
     for key in children(()):
         if key.section is not None:
             parts.append(_section(key))
+    parts.append(_TOOLS)
     parts.append(_LAYERS + "\n" + _tightening())
+    parts.append(_SANDBOX)
     parts.append(_PATHS)
+    parts.append(_INSTRUCTIONS)
     parts.append(_names())
     return "\n".join(parts)
 
@@ -162,6 +263,11 @@ def _tightening() -> str:
         if isinstance(order, tuple):
             steps = (" or ".join(f"`{toml_value(value)}`" for value in sorted(values)) for values in order)
             direction = " to ".join(steps)
+        elif not isinstance(order, str):
+            ways = (
+                (value, " or ".join(f"`{toml_value(x)}`" for x in sorted(tighter))) for value, tighter in order.items()
+            )
+            direction = "; ".join(f"`{toml_value(value)}` to {tighter}" for value, tighter in ways if tighter)
         else:
             direction = order
         rows.append(f"| `{'.'.join(path)}` | {direction} |")

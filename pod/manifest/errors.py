@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
+Severity: TypeAlias = Literal["error", "warning"]
+
 KeyPath: TypeAlias = tuple[str | int, ...]
 """A place in a manifest: table names, a key, and positions in arrays (from 0)."""
 
@@ -33,7 +35,7 @@ class Problem:
 
     `file` is the file as it was named, or the environment variable or `--set` that the value came from; `line` and
     `column` count from 1; `key` is the place (`[compaction] retained_tokens`), empty for a file that cannot be
-    read; `path` is the same place as data.
+    read; `path` is the same place as data; `excerpt` shows the line of a file that can't be parsed.
     """
 
     message: str
@@ -42,8 +44,9 @@ class Problem:
     column: int | None = None
     key: str = ""
     hint: str = ""
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
     path: KeyPath = field(default=(), compare=False, repr=False)
+    excerpt: str = field(default="", compare=False, repr=False)
 
     def __str__(self) -> str:
         place = self.file or ""
@@ -52,7 +55,8 @@ class Problem:
             if self.column is not None and not self.key:
                 place += f":{self.column}"
         text = ": ".join(part for part in (place, self.key, self.message) if part)
-        return f"{text}; {self.hint}" if self.hint else text
+        text = f"{text}; {self.hint}" if self.hint else text
+        return f"{text}\n{self.excerpt}" if self.excerpt else text
 
 
 class Finding(NamedTuple):
@@ -62,7 +66,7 @@ class Finding(NamedTuple):
 
     message: str
     keys: tuple[KeyPath, ...]
-    severity: Literal["error", "warning"] = "error"
+    severity: Severity = "error"
     hint: str = ""
     rests_on: tuple[KeyPath, ...] = ()
 

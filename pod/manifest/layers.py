@@ -1,63 +1,19 @@
-"""The layers beside the manifest's own files: environment variables, `--set`, and what a project folder may change."""
+"""The layers that no file holds: environment variables and `--set`."""
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from pod.manifest.errors import KeyPath, Problem, key_label
-from pod.manifest.schema import key_at, label
+from pod.manifest.errors import Problem
+from pod.manifest.schema import key_at
 from pod.manifest.source import DEEPEST, LARGEST, Layer, Origin
-from pod.manifest.values import is_array, is_table
+from pod.manifest.values import is_table
 
 PREFIX = "POD__"
 """What the names of the environment layer begin with: `POD__COMPACTION__THRESHOLD=80000`."""
-
-Tightening: TypeAlias = Literal["lower", "higher"] | tuple[frozenset[Any], ...]
-
-_POLICY_ORDER = (
-    frozenset({"off"}),
-    frozenset({"warn"}),
-    frozenset({"compact", "rollover", "checkpoint", "native"}),
-)
-
-TIGHTENING: dict[tuple[str, ...], Tightening] = {
-    ("worker", "max_requests"): "lower",
-    ("model", "max_output_tokens"): "lower",
-    ("tools", "shell", "timeout"): "lower",
-    ("tools", "shell", "max_output"): "lower",
-    ("permissions", "profile"): (
-        frozenset({"workspace-write"}),
-        frozenset({"safe", "unattended"}),
-        frozenset({"read-only"}),
-    ),
-    ("permissions", "when_headless"): (frozenset({"pause"}), frozenset({"deny"})),
-    ("sandbox", "mode"): (frozenset({"off"}), frozenset({"workspace"}), frozenset({"read-only"})),
-    ("context", "policy"): _POLICY_ORDER,
-    ("context", "buffer_tokens"): "higher",
-    ("compaction", "threshold"): "lower",
-    ("compaction", "request_threshold"): "lower",
-    ("compaction", "worker_context_max_tokens"): "lower",
-    ("compaction", "worker_max_turns"): "lower",
-    ("compaction", "deadline"): "lower",
-    ("compaction", "final_reserve_tokens"): "higher",
-    ("compaction", "finish_warning_remaining_tokens"): "higher",
-    ("compaction", "auto_read_budget_tokens"): "lower",
-    ("compaction", "result_context_max_tokens"): "lower",
-    ("limits", "max_cost_usd"): "lower",
-    ("limits", "max_total_tokens"): "lower",
-    ("limits", "max_wall_seconds"): "lower",
-    ("limits", "max_tool_calls"): "lower",
-    ("limits", "repeat_call", "stop"): "lower",
-    ("limits", "stall", "stop"): "lower",
-    ("retry", "max_attempts"): "lower",
-    ("retry", "max_seconds"): "lower",
-    ("log", "redact"): (frozenset({False}), frozenset({True})),
-}
-"""What `.pod/config.toml` of a folder that is not trusted may set, and which direction is tighter."""
 
 
 def environment_layer(env: Mapping[str, str], cwd: Path) -> Layer:
@@ -124,102 +80,3 @@ def _toml_value(path: tuple[str, ...], text: str) -> Any:
     key = key_at(path)
     only_text = key is not None and key.only_text
     return text if len(parsed) > 1 or (only_text and not isinstance(value, str)) else value
-
-
-def loosened(layer: Layer, below: dict[str, Any]) -> list[Problem]:
-    """Problems for each key of a project layer that may not stand there or that does not tighten what is below it. What may
-    not stand there is taken out, so that nothing later acts on it.
-
-    `below` holds the values of the layers below, without defaults.
-    """
-    problems: list[Problem] = []
-    for path, value in list(_leaves(layer.data, ())):
-        if path == ("permissions", "rules"):
-            problems += _loose_rules(layer, value)
-            continue
-        if path == ("version",) or key_at(path) is None:
-            continue  # the validation names an unknown key
-        order = TIGHTENING.get(path)
-        if order is None:
-            problems.append(
-                layer.problem(
-                    path,
-                    "a project's own configuration may only tighten, and may not set this",
-                    key=label(path),
-                    hint="set it in the manifest, or with --set",
-                )
-            )
-            del _holder(layer.data, path)[path[-1]]
-            continue
-        now = _value_at(below, path)
-        if not _tightens(order, now, value):
-            problems.append(
-                layer.problem(
-                    path,
-                    f"a project's own configuration may only tighten: {value!r} is not tighter than {now!r}",
-                    key=key_label(path),
-                )
-            )
-    return problems
-
-
-def _loose_rules(layer: Layer, rules: Any) -> Iterator[Problem]:
-    for number, rule in enumerate(rules if is_array(rules) else []):
-        action: Any = rule.get("action") if is_table(rule) else None
-        if action in ("allow", "ask"):
-            path = ("permissions", "rules", number)
-            yield layer.problem(path, "a project's own configuration may only add rules that deny", key=key_label(path))
-
-
-def _tightens(order: Tightening, now: Any, value: Any) -> bool:
-    if now is None or now == value:
-        return True
-    if isinstance(order, tuple):
-        ranks = [next((n for n, values in enumerate(order) if x in values), -1) for x in (now, value)]
-        return -1 in ranks or ranks[1] > ranks[0]
-    if _is_percent(now) and _is_percent(value):
-        now, value = float(now[:-1]), float(value[:-1])
-    if not (_is_number(now) and _is_number(value)):
-        # Tokens and a share cannot be compared. Anything else is of a wrong type, which the validation names.
-        return not (_is_number(value) or _is_percent(value))
-    if order == "higher":
-        return value > now
-    # 0 means "the largest that is possible" where a key allows it.
-    return value != 0 and (now == 0 or value < now)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_percent(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?%", value) is not None
-
-
-def _value_at(below: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """The value below, else the default."""
-    found: Any = below
-    for part in path:
-        found = found.get(part) if is_table(found) else None
-    if found is not None:
-        return found
-    if path == ("context", "policy"):
-        return "warn"
-    key = key_at(path)
-    return None if key is None else key.default
-
-
-def _holder(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    for part in path[:-1]:
-        data = data[part]
-    return data
-
-
-def _leaves(value: dict[str, Any], path: KeyPath) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, inner in value.items():
-        here: Any = (*path, name)
-        key = key_at(here)
-        if is_table(inner) and (key is None or key.section is not None):
-            yield from _leaves(inner, here)
-        else:
-            yield here, inner

@@ -2,7 +2,7 @@
 place.
 
 The layers, each over the one before: the defaults; the user's `$XDG_CONFIG_HOME/pod/config.toml`; the project's
-`.pod/config.toml` (tightening only, unless trusted); the manifest with what it extends; the environment
+`.pod/config.toml` (tightening only, unless the user trusts the folder); the manifest with what it extends; the environment
 (`POD__SECTION__KEY`); `--set section.key=value`.
 """
 
@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import BaseModel
 
@@ -21,17 +21,32 @@ from pod.manifest.check import findings
 from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, in_order, key_label
 from pod.manifest.expand import FILES, BadText, absolute, expand, resolve_layer
 from pod.manifest.fitting import Lowered, fit
-from pod.manifest.layers import Override, environment_layer, loosened, set_layer
+from pod.manifest.layers import Override, environment_layer, set_layer
 from pod.manifest.merge import merge
 from pod.manifest.model import Manifest
 from pod.manifest.numbers import take_large
+from pod.manifest.project import Project, bound, said_of, tightened, with_way_out
 from pod.manifest.schema import label
 from pod.manifest.secrets import take_secrets
 from pod.manifest.shipped import shipped_names, shipped_path
-from pod.manifest.source import A_FOLDER, NO_FILE, Layer, LayerName, Origin, nearest_origin, no_file, read_layer, shown
+from pod.manifest.source import (
+    A_FOLDER,
+    NO_FILE,
+    Layer,
+    LayerName,
+    Origin,
+    is_there,
+    nearest_origin,
+    no_file,
+    read_layer,
+    shown,
+)
 from pod.manifest.support import not_served
 from pod.manifest.validate import place, place_finding, read
 from pod.manifest.values import is_table
+
+if TYPE_CHECKING:
+    from pod.trust import Decision
 
 USER_FILE = Path("pod") / "config.toml"
 PROJECT_FILE = Path(".pod") / "config.toml"
@@ -45,7 +60,8 @@ class Loaded:
     `sources` maps each key (`compaction.retained_tokens`, `mcp[0]`) to its origin; `digest` is that of the
     manifest; `path` is the manifest's file; `files` are all files that were read, the lowest layer first; `cwd` is
     the working folder that the scope was resolved against; `warnings` are contradictions that do not stop a run;
-    `lowered` are defaults that gave way to a small window.
+    `lowered` are defaults that gave way to a small window; `project` is the working folder's own configuration and how it
+    stands, None where there is none.
     """
 
     manifest: Manifest
@@ -56,6 +72,7 @@ class Loaded:
     cwd: Path
     warnings: tuple[Problem, ...] = ()
     lowered: tuple[Lowered, ...] = ()
+    project: Project | None = None
 
 
 def load_manifest(
@@ -64,33 +81,56 @@ def load_manifest(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | os.PathLike[str] | None = None,
-    trusted: bool = False,
+    trusted: bool | None = None,
     model_required: bool = True,
     more: Callable[[Loaded], Iterable[Problem]] = lambda loaded: (),
 ) -> Loaded:
     """Loads a manifest from a file, or a shipped one by its name.
 
     `overrides` are texts `section.key=value`, or flags that stand for keys. `env` is the environment (default: that of
-    the process), `cwd` the working folder (default: the current one), `trusted` lifts the bounds of the project's
-    configuration, `model_required=False` allows a manifest without `[model] name`, for code that brings the model. `more`
-    looks at what could be read, for problems that only making its parts shows. Paths are resolved once, here; later
-    changes of the process's folder do not matter. Raises `ManifestError` with all problems at once, in the order of files
-    and lines.
+    the process), `cwd` the working folder (default: the current one). `trusted` says whether the project's configuration may
+    do more than tighten; None: what the user decided with `pod trust`. `model_required=False` allows a manifest without
+    `[model] name`, for code that brings the model. `more` looks at what could be read, for problems that only making its
+    parts shows. Paths are resolved once, here; later changes of the process's folder do not matter. Raises `ManifestError`
+    with all problems at once, in the order of files and lines.
     """
     environment = os.environ if env is None else env
     folder = Path(cwd if cwd is not None else Path.cwd()).resolve()
     path = find_manifest(path_or_name)
-    stack = _stack(path, overrides, environment, folder)
+    stack = _stack(environment, folder, trusted)
+    stack.rest(path, overrides, environment, folder)
+    return _loaded(stack, path, environment, folder, more, model_required=model_required)
+
+
+def load_project(cwd: str | os.PathLike[str], *, trusted: bool, env: Mapping[str, str] | None = None) -> Loaded:
+    """The configuration of a working folder over the user's own, without any manifest: what it asks for, for a look.
+
+    `Loaded.project` is None where the folder has none. Raises `ManifestError`.
+    """
+    environment = os.environ if env is None else env
+    folder = Path(cwd).resolve()
+    stack = _stack(environment, folder, trusted)
+    return _loaded(stack, folder / PROJECT_FILE, environment, folder, lambda loaded: (), model_required=False)
+
+
+def _loaded(
+    stack: _Stack,
+    path: Path,
+    environment: Mapping[str, str],
+    folder: Path,
+    more: Callable[[Loaded], Iterable[Problem]],
+    *,
+    model_required: bool,
+) -> Loaded:
     problems = stack.problems
-    for layer in stack.layers:
-        problems += take_secrets(layer)
+    for number, layer in enumerate(stack.layers):
         problems += take_large(layer)
         problems += rename(layer)
+        if layer.name == "project":
+            stack.bound_project(layer, stack.layers[:number])
+        problems += take_secrets(layer)
         problems += _no_extends(layer)
         problems += resolve_layer(layer, cwd=folder, manifest_dir=path.parent, env=environment)
-    for number, layer in enumerate(stack.layers):
-        if layer.name == "project" and not trusted:
-            problems += loosened(layer, merge(stack.layers[:number])[0])
     values, origins = merge(stack.layers)
     scope = values.setdefault("scope", {})
     if is_table(scope):
@@ -110,8 +150,11 @@ def load_manifest(
         files=tuple(stack.files),
         cwd=folder,
         lowered=lowered,
+        project=stack.project,
     )
     problems += [problem for problem in more(loaded) if standing.is_new(problem.path)]
+    if stack.project is not None:
+        problems = [*with_way_out(problems, stack.project), *said_of(stack.project)]
     problems = in_order(problems, [shown(file) for file in stack.files])
     if any(problem.severity == "error" for problem in problems):
         raise ManifestError(problem for problem in problems if problem.severity == "error")
@@ -163,13 +206,14 @@ def find_manifest(path_or_name: str | os.PathLike[str]) -> Path:
 @dataclass
 class _Stack:
     """All layers, lowest first, the files they came from, and what was wrong with reading them. `whole` says that all
-    could be read.
+    could be read. `project` is the working folder's own configuration.
     """
 
     layers: list[Layer] = field(default_factory=list[Layer])
     files: list[Path] = field(default_factory=list[Path])
     problems: list[Problem] = field(default_factory=list[Problem])
     whole: bool = True
+    project: Project | None = None
 
     def add(self, file: Path, name: LayerName) -> Layer | None:
         """Reads a file as the next layer."""
@@ -187,23 +231,54 @@ class _Stack:
         self.problems += problems
         self.whole = False
 
+    def bound_project(self, layer: Layer, below: Sequence[Layer]) -> None:
+        """Keeps the project's layer to what it may say."""
+        if self.project is not None and self.project.standing != "trusted":
+            values, origins = merge(below)
+            left_out = tuple(bound(layer, values))
+            self.project = replace(self.project, left_out=left_out, tightened=tightened(layer, values, origins))
 
-def _stack(path: Path, overrides: Iterable[Override], env: Mapping[str, str], cwd: Path) -> _Stack:
+    def rest(self, path: Path, overrides: Iterable[Override], env: Mapping[str, str], cwd: Path) -> None:
+        """The layers above the project's."""
+        chain = _chain(path, env)
+        self.layers += reversed(chain.layers)
+        self.files += reversed(chain.files)
+        self.problems += chain.problems
+        self.whole &= chain.whole
+        self.layers.append(environment_layer(env, cwd))
+        given, wrong = set_layer(overrides, cwd)
+        self.layers.append(given)
+        self.problems += wrong
+
+
+def _stack(env: Mapping[str, str], cwd: Path, trusted: bool | None) -> _Stack:
+    """The layers up to the project's."""
     stack = _Stack()
-    if (user := _user_file(env)) is not None and no_file(user) is None:
+    if (user := _user_file(env)) is not None and is_there(user):
         stack.add(user, "user")
-    if no_file(cwd / PROJECT_FILE) is None:
-        stack.add(cwd / PROJECT_FILE, "project")
-    chain = _chain(path, env)
-    stack.layers += reversed(chain.layers)
-    stack.files += reversed(chain.files)
-    stack.problems += chain.problems
-    stack.whole &= chain.whole
-    stack.layers.append(environment_layer(env, cwd))
-    given, wrong = set_layer(overrides, cwd)
-    stack.layers.append(given)
-    stack.problems += wrong
+    if is_there(file := cwd / PROJECT_FILE):
+        decided, refused = (None, "") if trusted is not None else _decided(cwd)
+        if decided is not None and decided.word == "ignored":
+            stack.project = Project(file, "ignored", decided=decided.at)
+            return stack
+        stack.project = Project(file, "trusted" if trusted else "untrusted", refused=refused)
+        if (layer := stack.add(file, "project")) is not None:
+            known = replace(stack.project, digest=layer.digest, text=layer.text)
+            if decided is not None:
+                same = decided.sha256 == layer.digest
+                known = replace(known, standing="trusted" if same else "changed", decided=decided.at)
+            stack.project = known
     return stack
+
+
+def _decided(cwd: Path) -> tuple[Decision | None, str]:
+    """What the user decided about a folder, or why that is not taken."""
+    from pod.trust import Decisions, Refused
+
+    try:
+        return Decisions().of(cwd), ""
+    except (Refused, OSError) as error:
+        return None, str(error)
 
 
 def _user_file(env: Mapping[str, str]) -> Path | None:

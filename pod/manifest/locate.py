@@ -20,6 +20,15 @@ class Position(NamedTuple):
     column: int
 
 
+class Twice(NamedTuple):
+    """A key or a table that stands there again, with both places."""
+
+    path: KeyPath
+    first: Position
+    second: Position
+    table: bool
+
+
 _BLANK = " \t"
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ATOM = re.compile(r"[^,\]}#\r\n]+")
@@ -34,6 +43,17 @@ def locate(text: str) -> dict[KeyPath, Position]:
     return _Scanner(text.replace("\r\n", "\n")).run()
 
 
+def twice(text: str, line: int) -> Twice | None:
+    """What the last line of a text says again, where the parser found that it does. The text may end anywhere."""
+    scanner = _Scanner(text)
+    try:
+        scanner.run()
+    except (IndexError, ValueError, RecursionError):
+        pass  # it ends in the middle of something; what stands twice was met before that
+    again = scanner.again
+    return again if again is not None and again.second.line == line else None
+
+
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,6 +62,7 @@ class _Scanner:
         self.line_start = 0
         self.found: dict[KeyPath, Position] = {}
         self.counts: dict[KeyPath, int] = {}
+        self.again: Twice | None = None
 
     def run(self) -> dict[KeyPath, Position]:
         table: KeyPath = ()
@@ -57,6 +78,12 @@ class _Scanner:
 
     def _note(self, path: KeyPath, place: Position) -> None:
         self.found.setdefault(path, place)
+
+    def _note_last(self, path: KeyPath, place: Position, *, table: bool) -> None:
+        """The place of the key or the table that a statement is about: it should be new."""
+        if path in self.found:
+            self.again = Twice(path, self.found[path], place, table)
+        self._note(path, place)
 
     def _advance(self, end: int) -> None:
         """Moves to `end`, counting the lines passed."""
@@ -89,8 +116,10 @@ class _Scanner:
         path: KeyPath = ()
         for number, part in enumerate(parts):
             path += (part,)
-            self._note(path, place)
             last = number == len(parts) - 1
+            if last and not (repeated and path in self.counts):
+                self._note_last(path, place, table=True)
+            self._note(path, place)
             if last and repeated:
                 self.counts[path] = self.counts.get(path, -1) + 1
             if path in self.counts:
@@ -120,9 +149,13 @@ class _Scanner:
 
     def _pair(self, table: KeyPath) -> None:
         path = table
-        for part, place in self._keys():
+        keys = self._keys()
+        for number, (part, place) in enumerate(keys, 1):
             path += (part,)
-            self._note(path, place)
+            if number == len(keys):
+                self._note_last(path, place, table=False)
+            else:
+                self._note(path, place)
         self.at += 1
         self._value(path)
 

@@ -10,7 +10,7 @@ from pod.manifest.errors import KeyPath
 from pod.manifest.source import Layer, Origin
 from pod.manifest.values import is_array, is_table
 
-ADDED_UP: frozenset[KeyPath] = frozenset({("permissions", "rules")})
+ADDED_UP: frozenset[KeyPath] = frozenset({("permissions", "rules"), ("hooks",)})
 """Arrays whose entries of all layers add up, the lowest layer first; every other array is replaced as a whole."""
 
 MODELS: tuple[tuple[str, ...], ...] = (("model",), ("compaction", "model"))

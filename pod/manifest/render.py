@@ -1,11 +1,10 @@
-"""A manifest for people and for other programs: a table with origins, TOML, JSON Schema, a commented new file."""
+"""A manifest for people and for other programs: a table with origins, TOML, JSON Schema."""
 
 from __future__ import annotations
 
 import json
-import textwrap
+import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -14,17 +13,12 @@ from pod.manifest.errors import KeyPath
 from pod.manifest.expand import FILES, ROOTS, URLS, escape
 from pod.manifest.fitting import Lowered
 from pod.manifest.load import Loaded, dotted, values_of
+from pod.manifest.locate import locate
 from pod.manifest.model import Manifest
-from pod.manifest.schema import Key, children
-from pod.manifest.sections import ModelSection, PodSection
-from pod.manifest.support import UNSERVED_TABLES
+from pod.manifest.project import Tightened
 from pod.manifest.values import is_array, is_table
 
-_WIDTH = 100
 _LONGEST_VALUE = 60
-
-# An empty [compaction] means "by hand only", so a new file can hold it; the other optional tables ask for something.
-_WRITTEN_TABLES = frozenset({"compaction"})
 
 
 def show(loaded: Loaded) -> str:
@@ -42,7 +36,18 @@ def show(loaded: Loaded) -> str:
 def _source(loaded: Loaded, lowered: Mapping[str, Lowered], key: str) -> str:
     if (each := lowered.get(key)) is not None:
         return f"default {each.was}, lowered to fit {each.reason[-1]}"
-    return str(loaded.sources[key])
+    source = loaded.sources[key]
+    if (was := tightened_values(loaded).get(key)) is not None:
+        return f"{source}, tightened from {'unset' if was.value is None else f'{_brief(was.value)} ({was.origin})'}"
+    return str(source)
+
+
+def tightened_values(loaded: Loaded) -> dict[str, Tightened]:
+    """The values that stand as the working folder's own configuration tightened them, with what they were, by key."""
+    if loaded.project is None:
+        return {}
+    known = {dotted(path): was for path, was in loaded.project.tightened.items()}
+    return {key: was for key, was in known.items() if loaded.sources[key].layer == "project"}
 
 
 def to_toml(manifest: Manifest) -> str:
@@ -62,103 +67,34 @@ def to_toml(manifest: Manifest) -> str:
     return tomli_w.dumps(data, multiline_strings="\\r" not in json.dumps(data))
 
 
+def to_toml_with_sources(loaded: Loaded) -> str:
+    """`to_toml` with the source of each value in a comment: behind it, above it where it takes several lines."""
+    text = to_toml(loaded.manifest)
+    lowered = {dotted(each.key): each for each in loaded.lowered}
+    lines = text.split("\n")
+    places = {place.line: path for path, place in locate(text).items() if dotted(path) in loaded.sources}
+    for number, path in places.items():
+        line, source = lines[number - 1], _comment_text(_source(loaded, lowered, dotted(path)))
+        if line.startswith("["):
+            lines[number - 1] = f"{line}  # {source}" if isinstance(path[-1], int) else line
+            continue
+        try:
+            tomllib.loads(line)
+            lines[number - 1] = f"{line}  # {source}"
+        except tomllib.TOMLDecodeError:
+            lines[number - 1] = f"{line[: len(line) - len(line.lstrip())]}# {source}\n{line}"
+    return "\n".join(lines)
+
+
+def _comment_text(text: str) -> str:
+    """A text as it may stand in a comment."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a manifest, for editors (`#:schema` in the first line of the file)."""
     schema = Manifest.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Pod manifest"}
-
-
-KEY_VARIABLES = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY"}
-"""The usual variables of API keys, by provider."""
-
-OFFLINE_TOOLS = ("read_file", "list_files", "find_files", "append_file", "write_file")
-"""The tools that the model `offline:surveyor` works with."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Example:
-    """What stands in the comment of a key that is left unset."""
-
-    value: Any
-
-
-def new_manifest_text(name: str, model: str) -> str:
-    """A commented manifest that loads and works: each key that is served with what it means and its value; unset ones
-    are commented out. For a model of `offline` its tools are those that this one works with.
-
-    Raises `ValueError` for a name that no pod can have, or a model that is not `provider:model`.
-    """
-    PodSection(name=name)
-    ModelSection(name=model)
-    provider = model.partition(":")[0]
-    given: dict[tuple[str, ...], Any] = {("pod", "name"): name, ("model", "name"): model, ("scope", "write"): ["."]}
-    given |= {("compaction", "threshold"): "50%", ("compaction", "request_threshold"): "70%"}
-    out = ["# A pod manifest. Keys in comments are unset, with an example. What you leave out keeps its default.", "#"]
-    if provider == "offline":
-        given |= {("tools", "enable"): OFFLINE_TOOLS, ("permissions", "profile"): "workspace-write"}
-        task = "Survey the Python files in src. Write the report to report.md."
-        out += ["# The model is a rule-based one that surveys Python files; it needs no key and no network:", "#"]
-    else:
-        variable = KEY_VARIABLES.get(provider)
-        given[("model", "api_key_env")] = _Example(variable or "MY_API_KEY")
-        key = f" ({variable})" if variable else ""
-        task = "Find out why the tests fail, and mend it"
-        out += [f"# Check the model and where its key comes from{key}, the tools and what they may touch. Then:", "#"]
-    out += [f'#   pod run {_file_name(name)} "{task}"', ""]
-    top = [key for key in children(()) if key.section is None]
-    for key in top:
-        out += _entry(key, given, live=True)
-    for key in children(()):
-        if key.section is not None and key.path[0] not in UNSERVED_TABLES:
-            out += _table(key, given, live=not (key.repeated or (key.optional and key.path[0] not in _WRITTEN_TABLES)))
-    return "\n".join(out).rstrip() + "\n"
-
-
-def _file_name(name: str) -> str:
-    return f"{name.rpartition('/')[2]}.toml"
-
-
-def _table(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[str]:
-    lines = [""]
-    about = key.field.description or (key.section.__doc__ if key.section else "") or ""
-    lines += _comment(" ".join(about.split("\n\n")[0].split()))
-    name = ".".join(key.path)
-    header = f"[[{name}]]" if key.repeated else f"[{name}]"
-    lines.append(header if live else f"# {header}")
-    inner = children(key.path)
-    for child in inner:
-        if child.section is None:
-            lines += _entry(child, given, live=live)
-        elif child.repeated:
-            lines += _array_entry(child)
-    for child in inner:
-        if child.section is not None and not child.repeated:
-            lines += _table(child, given, live=live and not child.optional)
-    return lines
-
-
-def _entry(key: Key, given: dict[tuple[str, ...], Any], *, live: bool) -> list[str]:
-    lines = _comment(key.field.description or "")
-    value = given.get(key.path, key.default)
-    unset = value is None or isinstance(value, _Example)
-    if unset:
-        examples = key.field.examples or ["..."]
-        value = value.value if isinstance(value, _Example) else examples[0]
-    text = f"{key.path[-1]} = {toml_value(value)}"
-    lines.append(text if live and not unset else f"# {text}")
-    return lines
-
-
-def _array_entry(key: Key) -> list[str]:
-    """An array of tables inside a table: written inline, with an example."""
-    entry = {child.path[-1]: (child.field.examples or [child.default])[0] for child in children(key.path)}
-    lines = _comment(key.field.description or "")
-    example = ", ".join(f"{name} = {toml_value(value)}" for name, value in entry.items())
-    return [*lines, f"{key.path[-1]} = []", f"# {key.path[-1]} = [ {{ {example} }} ]"]
-
-
-def _comment(text: str) -> list[str]:
-    return [f"# {line}" for line in textwrap.wrap(text, _WIDTH)]
 
 
 def toml_value(value: Any) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from pod.manifest.errors import Problem, key_label
-from pod.manifest.source import Layer
 from pod.manifest.values import leaves, take_out
+
+if TYPE_CHECKING:
+    from pod.manifest.source import Layer
 
 _SECRET_KEYS = re.compile(
     r"(.*_)?(api_?key|secret|secret_key|access_token|auth_token|bearer_token|password|authorization)"
@@ -34,7 +37,13 @@ _SECRET_VALUES = re.compile(
     """,
     re.VERBOSE,
 )
+_SECRET_LINE = re.compile(r"(?i)(key|secret|token|password|passwd|authorization|bearer|credential)")
 _HINT = "put it in an environment variable and name that in [model] api_key_env"
+
+
+def may_hold_secret(line: str) -> bool:
+    """Whether a line of a file should not be shown: it names something secret, or holds what looks like it."""
+    return _SECRET_LINE.search(line) is not None or _SECRET_VALUES.search(line) is not None
 
 
 def take_secrets(layer: Layer) -> list[Problem]:

@@ -11,6 +11,7 @@ from pod.manifest.types import (
     Command,
     Count,
     EnvName,
+    Host,
     ModelName,
     Reasoning,
     Reference,
@@ -28,6 +29,7 @@ BUILT_IN_TOOLS = (
     "append_file",
     "context",
     "edit_file",
+    "fetch_url",
     "find_files",
     "jobs",
     "list_files",
@@ -41,7 +43,7 @@ BUILT_IN_TOOLS = (
 )
 """The names that `[tools] enable` knows and this version serves."""
 
-LATER_TOOLS = ("fetch_url", "notes", "spawn_pod")
+LATER_TOOLS = ("notes", "spawn_pod")
 """The names that a later version serves."""
 
 
@@ -172,6 +174,32 @@ class ShellTool(Section):
     )
 
 
+class FetchTool(Section):
+    """The tool `fetch_url`: text from the web, from these hosts alone."""
+
+    hosts: Annotated[tuple[Host, ...], Strict(False)] = Field(
+        default=(),
+        description='The hosts that may be asked, for example `["docs.python.org", "*.readthedocs.io"]`. By https on port 443;'
+        " `http://host` lets plain http too, `host:8443` names another port. None: the tool can't be enabled.",
+    )
+    allow_private: bool = Field(
+        default=False,
+        description="Whether these hosts may stand for this machine and private networks. Link-local addresses, those of cloud"
+        " metadata and reserved ones are never asked.",
+    )
+    proxy: bool = Field(
+        default=False,
+        description="Whether the proxies of the environment (`HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`) are used. The proxy then looks"
+        " names up, and must itself refuse private addresses.",
+    )
+    max_bytes: Annotated[int, Field(gt=0, le=67_108_864)] = Field(
+        default=2_097_152, description="Bytes of a page that are read, packed or not; the rest is cut off."
+    )
+    timeout: Seconds = Field(
+        default=30.0, description="Seconds for all of it, redirects included. A connection has 10."
+    )
+
+
 class ToolsSection(Section):
     """The tools that the agent has."""
 
@@ -183,6 +211,7 @@ class ToolsSection(Section):
         default=(), description='Tools of your own, as `package.module:name`, for example `"my_pkg.tools:search_docs"`.'
     )
     shell: ShellTool = Field(default_factory=ShellTool)
+    fetch_url: FetchTool = Field(default_factory=FetchTool)
 
 
 class ScopeSection(Section):
@@ -231,12 +260,22 @@ class PermissionsSection(Section):
 
 
 class SandboxSection(Section):
-    """The sandbox of processes. Not served yet."""
+    """The sandbox of the commands of `shell` and of all other processes that are started for the agent (Linux, bubblewrap)."""
 
     mode: Literal["off", "workspace", "read-only"] = Field(
         default="off",
-        description="What processes are kept to: nothing, writes in the working folder, no writes. Only "
-        "`off` is served yet.",
+        description="What processes are kept to. `off`: nothing. `workspace`: they see the roots of `[scope]` and the system's "
+        "folders and nothing else of the machine, and write in the roots of `[scope] write` alone. `read-only`: the same, and "
+        "write nothing. /tmp is private and empty in both.",
+    )
+    network: bool = Field(
+        default=False,
+        description="Whether processes in the sandbox have a network; without it not even this machine's own.",
+    )
+    git: Literal["read-only", "writable"] = Field(
+        default="read-only",
+        description="Whether they may write in `.git` of the write roots, as `git commit` does. Who may can also have git run "
+        "programs for you later (hooks, settings).",
     )
 
 
@@ -320,13 +359,51 @@ class McpServer(Section):
     command: Command = Field(description="The program and its arguments.", examples=[["docs-mcp"]])
 
 
-class Hook(Section):
-    """A program that is run at an event. Not served yet."""
+HookEvent: TypeAlias = Literal["RunStart", "PreToolUse", "PostToolUse", "PreCompact", "PostCompact", "Stop"]
+OnError: TypeAlias = Literal["block", "ignore"]
 
-    event: Annotated[str, Written(r"[A-Za-z]+", "a word of letters")] = Field(
-        description="The event.", examples=["PreToolUse"]
+
+class Hook(Section):
+    """A program of yours, or a function, that is asked at an event ([hooks.md](hooks.md)). It can only tighten. Those of all layers
+    add up."""
+
+    event: HookEvent = Field(description="When it is asked.", examples=["PreToolUse"])
+    command: Command | None = Field(
+        default=None,
+        description="The program and its arguments; no shell reads them. It runs in the working folder. Keep it where the agent"
+        " can't write.",
+        examples=[["./check"]],
     )
-    command: Command = Field(description="The program and its arguments.", examples=[["./check"]])
+    use: (
+        Annotated[
+            str, Written(r"[A-Za-z][\w.-]*(:[A-Za-z_]\w*)?", "written module:function, or the name of an entry point")
+        ]
+        | None
+    ) = Field(
+        default=None,
+        description="Instead of a command: a function or class, as `package.module:name`, or the name of an entry point of the"
+        " group `pod.hooks`.",
+        examples=["my_pkg:MyHook"],
+    )
+    match: Annotated[str, Field(min_length=1)] = Field(
+        default="*", description="The tools that it is asked about, as a shell-style wildcard on their names."
+    )
+    timeout: Seconds = Field(default=60.0, description="Seconds that it may take.")
+    on_error: OnError | None = Field(
+        default=None,
+        description="What it means that it gives no answer (it fails, takes too long, is not there, writes no JSON). Unset: `block`"
+        " for the events that begin with `Pre`, which guard something; `ignore` for the others.",
+        examples=["block"],
+    )
+    max_blocks: Count = Field(
+        default=3,
+        description="How often in a run it may keep the agent from ending (`Stop`); once more is the run's end.",
+    )
+    name: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
+        default=None,
+        description="What it is called in the log. Unset: by its program or function.",
+        examples=["migrations"],
+    )
 
 
 class InterceptorUse(Section):

@@ -16,12 +16,10 @@ _NOT_SERVED: tuple[tuple[KeyPath, Callable[[Manifest], object], str], ...] = (
         f"of these tools, {', '.join(LATER_TOOLS)} are not served yet",
     ),
     (("mcp",), lambda m: m.mcp, "servers of the Model Context Protocol are not served yet"),
-    (("hooks",), lambda m: m.hooks, "hooks are not served yet"),
-    (("sandbox", "mode"), lambda m: m.sandbox.mode != "off", "a sandbox is not served yet"),
 )
 
 
-UNSERVED_TABLES: frozenset[str] = frozenset({"mcp", "hooks", "sandbox"})
+UNSERVED_TABLES: frozenset[str] = frozenset({"mcp"})
 """Tables of which this version serves nothing: a new manifest leaves them out."""
 
 

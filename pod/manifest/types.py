@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Annotated, Any, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -15,6 +17,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     Strict,
+    ValidationError,
     WithJsonSchema,
 )
 from pydantic_core.core_schema import CoreSchema, no_info_after_validator_function
@@ -28,6 +31,42 @@ class Section(BaseModel):
     """A table of the manifest: immutable, without unknown keys, without conversions (`"8"` is not a number)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    def __init__(self, /, **values: Any) -> None:
+        """A table that code makes. Raises `ManifestError`, as the class methods do: each wrong key with what may be meant."""
+        with _explaining(type(self), values):
+            super().__init__(**values)
+
+    @classmethod
+    def model_validate(cls, obj: Any, **options: Any) -> Self:
+        """A table of these values. Raises `ManifestError`."""
+        with _explaining(cls, obj):
+            return super().model_validate(obj, **options)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
+        """A table of values as JSON. Raises `ManifestError`."""
+        with _explaining(cls, json_data):
+            return super().model_validate_json(json_data, **options)
+
+    @classmethod
+    def parsed(cls, values: Any) -> Self:
+        """`model_validate` for a caller that knows where each value was written. Raises pydantic's own `ValidationError`."""
+        return super().model_validate(values)
+
+
+# pydantic goes through an `__init__` of its model's own where it makes inner tables, and would get our error in the place of its own.
+Section.__init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]  # pyright: ignore[reportFunctionMemberAccess]
+
+
+@contextmanager
+def _explaining(section: type[Section], values: object) -> Generator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        from pod.manifest.validate import explained
+
+        raise explained(error, section, values) from None
 
 
 def _trigger(value: Any) -> int | str:
@@ -84,6 +123,14 @@ def _base_url(value: str) -> str:
     return value
 
 
+def _host(value: str) -> str:
+    from worker.addresses import unfit_host
+
+    if why := unfit_host(value):
+        raise ValueError(f"{value!r} is no host: {why}")
+    return value
+
+
 Tokens: TypeAlias = Annotated[int, Field(gt=0)]
 """A number of tokens above 0."""
 
@@ -129,6 +176,9 @@ Reasoning: TypeAlias = Annotated[
 
 ModelName: TypeAlias = Annotated[str, AfterValidator(_model_name)]
 """`provider:model`."""
+
+Host: TypeAlias = Annotated[str, AfterValidator(_host)]
+"""A host that a tool may ask, as `worker.addresses.HostEntry` reads it."""
 
 BaseUrl: TypeAlias = Annotated[str, AfterValidator(_base_url)]
 """An https address, or plain http to this machine."""

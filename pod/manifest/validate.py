@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, in_order, key_label
 from pod.manifest.model import Manifest
-from pod.manifest.schema import nearest
+from pod.manifest.schema import keys, nearest
 from pod.manifest.source import Origin, nearest_origin
 from pod.manifest.values import is_array, is_table
 
@@ -44,7 +45,7 @@ def read(values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> tuple[
     left = copy.deepcopy(dict(values))
     while True:
         try:
-            return Manifest.model_validate(left), problems
+            return Manifest.parsed(left), problems
         except ValidationError as e:
             errors = e.errors(include_url=False)
         problems = problems or [_problem(error, left, origins) for error in errors]
@@ -53,10 +54,17 @@ def read(values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> tuple[
             return Manifest(), problems
 
 
-def said(error: ValidationError) -> str:
-    """What is wrong with the values of one table that code made, in the words of a manifest's problems."""
-    found = (_message(each, each["loc"]) for each in error.errors(include_url=False))
-    return "; ".join("; ".join(part for part in both if part) for both in found)
+def explained(error: ValidationError, section: type[BaseModel], given: object) -> ManifestError:
+    """What is wrong with values that code gave for a manifest or one of its tables, in the words of a file's problems."""
+    values: Any = given
+    if isinstance(given, str | bytes | bytearray):
+        try:
+            values = json.loads(given)
+        except ValueError:
+            values = None
+    table = next((key.path for key in keys().values() if key.section is section), ())
+    found = [_problem(each, values, {}, table) for each in error.errors(include_url=False)]
+    return ManifestError(in_order(found))
 
 
 def _leave_out(values: dict[str, Any], paths: Iterable[KeyPath]) -> bool:
@@ -78,8 +86,9 @@ def _leave_out(values: dict[str, Any], paths: Iterable[KeyPath]) -> bool:
     return done
 
 
-def _problem(error: Any, values: Mapping[str, Any], origins: Mapping[KeyPath, Origin]) -> Problem:
-    path = _path(error["loc"], values, keep_last=error["type"] == "missing")
+def _problem(error: Any, values: Mapping[str, Any], origins: Mapping[KeyPath, Origin], table: KeyPath = ()) -> Problem:
+    """A mistake with its place; `table` is that of the values, where they are not a whole manifest's."""
+    path = (*table, *_path(error["loc"], values, keep_last=error["type"] == "missing"))
     message, hint = _message(error, path)
     label = key_label(path)
     if error["type"] == "extra_forbidden" and isinstance(error.get("input"), dict):

@@ -20,7 +20,7 @@ from pod.log.lines import Line
 from pod.timeline import CATEGORIES, Step, Stretch
 from worker.masking import Masker
 from worker.records import Record
-from worker.text import byte_prefix
+from worker.text import byte_prefix, visible
 
 MOST_STEPS = 20_000
 """Steps that a page holds; older ones are left out and counted."""
@@ -44,15 +44,10 @@ MARKS = {
 }
 """Steps that stand in the chart, and the row they stand in."""
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _UNSHOWN = {"payload": "opaque", "data": "image data", "tag": "the session's tag"}
 
 
-def visible(text: str) -> str:
-    """`text` with what nobody sees or what steers a display (controls, marks of direction, halves of characters) written
-    as escapes."""
-    return _HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
 
 
 @dataclass

@@ -37,11 +37,32 @@ STALE = (
 )
 
 
+class Met(NamedTuple):
+    """How far the numbers of a log's entries were met: the last one (0: not known), and lines behind it that are none."""
+
+    last: int = 0
+    broken: int = 0
+
+    def gap(self, seq: int) -> tuple[int, int]:
+        """The first number that is missing before the entry `seq`, and how many are; each broken line may have been one."""
+        first = self.last + 1 + self.broken
+        return (first, seq - first) if self.last and seq > first else (seq, 0)
+
+
+class Passed(NamedTuple):
+    """What was passed over before a place: rows that are too long or damaged, and entries that are missing."""
+
+    too_long: int = 0
+    damaged: int = 0
+    lost: int = 0
+
+
 class Place(NamedTuple):
     """Where to go on: an offset in the segment of a step, rows of that line already given, characters of a row.
 
     `pending` are the lines of inputs not yet admitted, each with a mark of the input's id (`mark_of`). `near` says that
-    an item is still looked for by its time.
+    an item is still looked for by its time. `met` is how far the numbers were met before this place, `passed` what was
+    passed over.
     """
 
     step: Step
@@ -50,13 +71,8 @@ class Place(NamedTuple):
     chars: int = 0
     pending: tuple[tuple[int, str], ...] = ()
     near: bool = False
-
-
-class Passed(NamedTuple):
-    """What was passed over before a place."""
-
-    too_long: int = 0
-    damaged: int = 0
+    met: Met = Met()
+    passed: Passed = Passed()
 
 
 def mark_of(item: str) -> str:
@@ -71,17 +87,17 @@ class Cursors:
         self.folder = folder
         self._question = json.dumps([session, *question]).encode()
 
-    def write(self, place: Place, passed: Passed, newest: str) -> str:
+    def write(self, place: Place, newest: str) -> str:
         """A place as a cursor; `newest` is a mark of the window that is the newest. Raises `OSError`."""
         key = self.folder.cursor_key(make=True)
         assert key is not None
         anchor = _anchor(place.step.log(self.folder), place.offset)
-        values = [[*place.step], *place[1:], [*passed], newest, anchor]
+        values = [[*place.step], *place[1:], newest, anchor]
         payload = json.dumps(values, separators=(",", ":")).encode()
         return _text(key[:_NAME] + self._mac(key, payload) + payload)
 
-    def read(self, text: str) -> tuple[Place, Passed, str]:
-        """The place in a cursor, what was passed over before it, and the mark of what was the newest window.
+    def read(self, text: str) -> tuple[Place, str]:
+        """The place in a cursor, and the mark of what was the newest window.
 
         Raises `ToolFault`: `bad_cursor` for one that was not written so for this question, `stale_cursor` where the
         log is another one since.
@@ -94,11 +110,22 @@ class Cursors:
         if not hmac.compare_digest(raw[_NAME : _NAME + _MAC], self._mac(key, payload)):
             raise ToolFault(BAD)
         values: Any = json.loads(payload)
-        step, offset, skip, chars, pending, near, passed, newest, anchor = values
-        place = Place(Step(*step), offset, skip, chars, tuple((at, mark) for at, mark in pending), near)
+        if len(values) != len(Place._fields) + 2:  # of another version
+            raise ToolFault(STALE)
+        step, offset, skip, chars, pending, near, met, passed, newest, anchor = values
+        place = Place(
+            Step(*step),
+            offset,
+            skip,
+            chars,
+            tuple((at, mark) for at, mark in pending),
+            near,
+            Met(*met),
+            Passed(*passed),
+        )
         if anchor != _anchor(place.step.log(self.folder), offset):
             raise ToolFault(STALE)
-        return place, Passed(*passed), newest
+        return place, newest
 
     def _mac(self, key: bytes, payload: bytes) -> bytes:
         signed = len(self._question).to_bytes(8) + self._question + payload

@@ -1,4 +1,4 @@
-"""What `session_history` looks at: the items of a session as rows, read in bounds, to be gone on with from any place.
+"""What `session_history` looks at: the entries of a session, read in bounds, to be gone on with from any place.
 
 Segments come newest first, the entries of one segment in order. A row stands where its item entered the view: user
 input that was never admitted, was given back or was rejected has none.
@@ -7,20 +7,22 @@ input that was never admitted, was given back or was rejected has none.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal, TypeAlias
+from typing import BinaryIO
 
 from pod.errors import LogDamaged
 from pod.log import entries as e
+from pod.log.bounded import Allowance, Spent
+from pod.log.items import ITEM_KINDS
 from pod.log.lines import Invalid, Line, parse
-from pod.log.segment import open_log
-from pod.reading import ITEM_KINDS, Allowance, End, Segment, SessionReader, Spent, before
-from pod.tools.history_cursor import PENDING, Passed, Place, mark_of
+from pod.log.segment import open_log, stands_for
+from pod.reading import End, Segment, SessionReader, before
+from pod.tools.history_cursor import PENDING, Met, Passed, Place, mark_of
+from pod.tools.history_rows import Older, Row, is_shown, row_of
 from worker import records as w
-from worker.items import AssistantItem, ContextItem, Image, Item, ToolCallItem, ToolResultItem, UserItem
-from worker.memory import read_by_others
+from worker.items import UserItem
 from worker.records import Record
 
 SCAN_BYTES = 2 << 20
@@ -32,62 +34,51 @@ SCAN_ROWS = 500
 LINE_BYTES = 1 << 20
 """A longer line is passed over and counted."""
 
-OWN = "session_history"
-"""The tool's name: its own answers are never given again."""
-
-SHOWN_CONTEXT = frozenset({"summary", "auto_read"})
-"""Context items that hold something to look up; the others are the runtime's."""
-
 UNSEEN = "its text is over 1 MiB, or stands much earlier in the log than its place in the conversation"
 """The mark of an admitted input whose text was not seen."""
-
-STUB = "\n[pruned: the log that held its full text is not here, this is all that is left of it]"
-"""Stands behind the text of a result that a segment began with in pruned form, where nothing older can be read."""
-
-RowType: TypeAlias = Literal["user", "assistant", "tool_call", "tool_result", "context"]
 
 BY_BYTES, BY_ROWS = f"{SCAN_BYTES >> 20} MiB", f"{SCAN_ROWS} rows"
 """How a bound that ended a call is named."""
 
-_KINDS = ITEM_KINDS | {"admitted", "withdrawn", "input_rejected"}
+_KINDS = ITEM_KINDS | {"admitted", "withdrawn", "input_rejected", "repaired"}
+_SEQ = re.compile(rb'\{"v":\d{1,6},"seq":(\d{1,15}),')
+_HEAD = 64
 _FOR_ANCHORS = 256
 _CHUNK = 1 << 16
 _PROBE = 1 << 18
 _AT = re.compile(rb'\{"v":\d{1,6},"seq":\d{1,15},"id":"[^"\\]{1,64}","at":"([^"\\]{1,40})"')
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """An item as history shows it.
-
-    `text` is None for what is left out: `mark` says why; a marked text is not searched.
-    """
-
-    segment: str
-    seq: int
-    at: str
-    item: str
-    type: str
-    text: str | None
-    tool: str = ""
-    status: str = ""
-    mark: str = ""
-
-
 @dataclass(slots=True)
 class Bounds(Allowance):
-    """What one call may still read, what it passed over, and which bound ended it (empty: none did)."""
+    """What one call may still read, what it passed over, and which bound ended it (empty: none did).
+
+    `lost` counts entries that are missing in the logs, `gaps` says where this call met that.
+    """
 
     bytes: int = SCAN_BYTES - _FOR_ANCHORS
     rows: int = SCAN_ROWS
     too_long: int = 0
     damaged: int = 0
+    lost: int = 0
+    gaps: list[str] = field(default_factory=list[str])
     ended_by: str = ""
 
     @property
     def passed(self) -> Passed:
         """What was passed over."""
-        return Passed(self.too_long, self.damaged)
+        return Passed(self.too_long, self.damaged, self.lost)
+
+    def begin_from(self, passed: Passed) -> None:
+        """Goes on counting from what was passed over before, nothing where it is come to again."""
+        self.too_long, self.damaged, self.lost = passed
+        self.gaps.clear()
+
+    def lose(self, segment: Segment, first: int, numbers: int, how: str = "") -> None:
+        """Takes note of entries that are missing in a segment."""
+        self.lost += numbers
+        what = f"{first}" if numbers == 1 else f"{first} to {first + numbers - 1}"
+        self.gaps.append(f"{what} of window {segment.id}{how}")
 
     def line(self, file: BinaryIO, at: int, most: int) -> bytes:
         """The bytes from `at` to the next newline, without it, at most `most`. Raises `Spent`."""
@@ -98,38 +89,6 @@ class Bounds(Allowance):
             if newline:
                 break
         return bytes(found)
-
-
-# -- items as rows ------------------------------------------------------------------------------------------------
-
-
-def row_of(item: Item, segment: str, seq: int, at: str) -> Row:
-    """An item as a row: reasoning, provider items and the runtime's words left out, media and own answers marked."""
-    item = read_by_others(item)
-    match item:
-        case UserItem():
-            return Row(segment, seq, at, item.id, "user", item.text + _media(item.images))
-        case AssistantItem():
-            return Row(segment, seq, at, item.id, "assistant", item.text)
-        case ToolCallItem():
-            mark = "a question to session_history" if item.name == OWN else ""
-            return Row(segment, seq, at, item.id, "tool_call", item.arguments, item.name, mark=mark)
-        case ToolResultItem(name=name) if name == OWN:
-            mark = "an answer of session_history"
-            return Row(segment, seq, at, item.id, "tool_result", f"[{mark}: not repeated]", name, item.status, mark)
-        case ToolResultItem():
-            text = item.text() + _media(item.images) + (STUB if item.pruned else "")
-            return Row(segment, seq, at, item.id, "tool_result", text, item.name, item.status)
-        case ContextItem(kind=kind) if kind in SHOWN_CONTEXT:
-            return Row(segment, seq, at, item.id, "context", item.text, kind)
-        case ContextItem():
-            return Row(segment, seq, at, item.id, "context", None, mark=f"the runtime's own {item.kind}")
-        case _:
-            return Row(segment, seq, at, item.id, item.type, None, mark=f"{item.type} is not shown")
-
-
-def _media(images: tuple[Image, ...]) -> str:
-    return "".join(f"\n[image, {image.media_type}: not shown]" for image in images)
 
 
 # -- one segment --------------------------------------------------------------------------------------------------
@@ -147,16 +106,17 @@ class _Waiting:
 class Rows:
     """The rows of one segment from a place on. `place` is where to go on once `rows` has ended.
 
-    `oldest`: nothing older can be read, so what the segment began with is shown here. `hidden` are ids of user inputs
-    that are not shown.
+    `older` says what can be read before it: only where that is not all is what the segment began with shown here. `hidden`
+    are ids of user inputs that are not shown.
     """
 
     segment: Segment
-    oldest: bool
+    older: Callable[[], Older]
     bounds: Bounds
     place: Place
     hidden: Container[str] = ()
     _inputs: dict[str, _Waiting] = field(default_factory=dict[str, _Waiting])
+    _met: Met = field(default_factory=Met)
 
     def rows(self) -> Iterator[tuple[Row, Place]]:
         """Each row with the place of it: to go on there gives it again.
@@ -164,6 +124,7 @@ class Rows:
         Ends where the segment ends or a bound is reached.
         """
         self._inputs = {mark: _Waiting(offset) for offset, mark in self.place.pending}
+        self._met = self.place.met
         with open_log(self.segment.path) as file:
             try:
                 yield from self._rows(file)
@@ -178,13 +139,24 @@ class Rows:
                 return
             try:
                 line = parse(data, offset, 0)
+            except Invalid:
+                # A last line without its newline may be one that is just being written; in a log that is over it is not.
+                if whole or self.segment.last is not None:
+                    self._broken()
+                continue
+            if self.segment.upto is not None and line.seq > self.segment.upto:
+                break
+            if 0 < line.seq <= self._met.last:  # written twice, or by a second writer
+                bounds.damaged += 1
+                continue
+            self._missing_before(line.seq)
+            try:
                 record = e.record_of(line, self.segment.path) if line.kind in _KINDS else None
                 parts = [] if record is None else self._of(record, line)
             except (Invalid, LogDamaged):
-                bounds.damaged += whole  # a last line without its newline may be one that is just being written
+                bounds.damaged += 1
+                self._met = Met(line.seq)
                 continue
-            if self.segment.upto is not None and line.seq > self.segment.upto:
-                return
             for number, part in enumerate(parts[skipped:], skipped):
                 here = self._here(offset, number)
                 if number > skipped and not self._count(here):
@@ -195,6 +167,34 @@ class Rows:
                     yield row, here
             if isinstance(record, w.Admitted):
                 self._forget(*record.ids)
+            self._met = Met(line.seq + stands_for(line) - 1)
+        if self.segment.last is not None:
+            self._missing_before(self.segment.last + 1)
+
+    # -- numbers --------------------------------------------------------------------------------------------------
+
+    def _missing_before(self, seq: int) -> None:
+        """Tells what is missing before an entry, once: from here on all before it counts as met."""
+        first, numbers = self._met.gap(seq)
+        if numbers:
+            self.bounds.lose(self.segment, first, numbers)
+        self._met = Met(seq - 1)
+
+    def _broken(self) -> None:
+        self.bounds.damaged += 1
+        self._met = self._met._replace(broken=self._met.broken + 1)
+
+    def _too_long(self, head: bytes) -> None:
+        """Passes over a line by its number; its checksum is not looked at."""
+        self.bounds.too_long += 1
+        found = _SEQ.match(head)
+        if found is None:
+            self._met = self._met._replace(broken=self._met.broken + 1)
+        elif (seq := int(found[1])) > self._met.last:
+            self._missing_before(seq)
+            self._met = Met(seq)
+
+    # -- rows -----------------------------------------------------------------------------------------------------
 
     def _count(self, here: Place) -> bool:
         """Whether one row more may be looked at."""
@@ -206,7 +206,7 @@ class Rows:
 
     def _here(self, offset: int, skip: int) -> Place:
         pending = tuple((waiting.offset, mark) for mark, waiting in self._inputs.items())[-PENDING:]
-        return Place(self.place.step, offset, skip, 0, pending)
+        return Place(self.place.step, offset, skip, 0, pending, False, self._met, self.bounds.passed)
 
     def _of(self, record: Record, line: Line) -> list[Row | str]:
         """The rows of an entry; for an admitted input its id."""
@@ -216,9 +216,12 @@ class Rows:
                     raise Invalid("a beginning that cannot be believed")
                 self._wait(line.offset, *record.pending_inputs)
                 # Older segments hold the originals of what was retained; only what is new here is a row of its own.
-                items = [
-                    i for i in record.items if self.oldest or (isinstance(i, ContextItem) and i.kind in SHOWN_CONTEXT)
-                ]
+                older = self.older()
+                items = [i for i in record.items if is_shown(i, older)]
+            case e.Repaired():
+                if record.lost:
+                    self.bounds.lose(self.segment, line.seq, record.lost, ", put aside by a repair")
+                return []
             case w.Admitted():
                 return [*record.ids]
             case w.Input():
@@ -294,13 +297,13 @@ class Rows:
                     if line.strip():
                         yield start, line, True
                 elif not passing:
-                    bounds.too_long += 1
+                    self._too_long(line[:_HEAD])
                 passing = False
             at += len(chunk)
             if not passing:
                 rest += chunk[used:]
             if len(rest) > LINE_BYTES:
-                bounds.too_long += 1
+                self._too_long(bytes(rest[:_HEAD]))
                 passing = True
                 rest.clear()
 
@@ -341,7 +344,7 @@ class Scan:
             step = before(segment) if self.end is None else None
             if step is None:
                 return
-            self.place = Place(step)
+            self.place = Place(step, passed=self.bounds.passed)
 
     def rows(self, window: str | None = None) -> Iterator[tuple[Row, Place]]:
         """All rows, or those of one segment, each with its place."""
@@ -359,9 +362,26 @@ class Scan:
 
     def of(self, segment: Segment) -> Rows:
         """The rows of the segment that `segments` gave last, from the place on."""
+        return Rows(segment, lambda: self._older(segment), self.bounds, self.place, self.reader.taken_back())
+
+    def _older(self, segment: Segment) -> Older:
         step = before(segment)
-        oldest = self.end is not None or step is None or not step.log(self.reader.folder).is_file()
-        return Rows(segment, oldest, self.bounds, self.place, self.reader.taken_back())
+        if self.end is not None or step is None or not step.log(self.reader.folder).is_file():
+            return "gone"
+        reached = self.reader.reaches(step, self.bounds, LINE_BYTES)
+        return "whole" if reached is None or step.last is None or reached >= step.last else "cut"
+
+    def cut(self, segment: Segment) -> tuple[int, int]:
+        """The first entry that is missing at the end of the log of the segment that `segments` gave last, and how many are.
+
+        Raises `Spent`.
+        """
+        if segment.last is None or not segment.seq:
+            return 0, 0
+        reached = self.reader.reaches(self.place.step, self.bounds, LINE_BYTES)
+        if reached is None or reached >= segment.last:
+            return 0, 0
+        return reached + 1, segment.last - reached
 
 
 def near(path: Path, at: str, bounds: Bounds) -> int:

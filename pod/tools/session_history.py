@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from pod.reading import End, Segment, SessionReader, Spent, Step, before
-from pod.tools.history_cursor import STALE, Cursors, Place, mark_of
-from pod.tools.history_scan import BY_BYTES, UNSEEN, Bounds, Row, RowType, Scan, near
+from pod.log.bounded import Spent
+from pod.reading import End, Segment, SessionReader, Step, before
+from pod.tools.history_cursor import STALE, Cursors, Met, Passed, Place, mark_of
+from pod.tools.history_rows import Row, RowType
+from pod.tools.history_scan import BY_BYTES, UNSEEN, Bounds, Scan, near
 from worker.items import ResultStatus, ToolOutput
 from worker.tool_output import serialised_prefix, serialised_size
 from worker.tools import ToolContext, ToolFault, tool
@@ -41,6 +43,9 @@ QUERY_CHARS = 500
 
 NAME_CHARS = 80
 """Characters of an id or a tool's name that an answer shows."""
+
+GAPS = 2
+"""Gaps in the logs that an answer names one by one."""
 
 _BEFORE = timedelta(milliseconds=1)
 
@@ -126,7 +131,8 @@ class _Asked:
         self.scan = Scan(reader, pointer.session, self.bounds, self.top)
         self.resumed = bool(cursor)
         if cursor:
-            self.scan.place, (self.bounds.too_long, self.bounds.damaged), newest = self._cursors.read(cursor)
+            self.scan.place, newest = self._cursors.read(cursor)
+            self.bounds.begin_from(self.scan.place.passed)
             self._check(newest)
 
     def _check(self, newest: str) -> None:
@@ -148,7 +154,7 @@ class _Asked:
 
     def cursor(self, place: Place) -> str:
         """The cursor to go on from a place with the same question."""
-        return self._cursors.write(place, self.bounds.passed, mark_of(self.top.step.segment))
+        return self._cursors.write(place, mark_of(self.top.step.segment))
 
     def wanted(self, row: Row) -> bool:
         """Whether the filters let a row through."""
@@ -166,6 +172,11 @@ class _Asked:
             parts.append(f"{self.bounds.too_long} rows over 1 MiB passed over")
         if self.bounds.damaged:
             parts.append(f"{self.bounds.damaged} damaged rows passed over")
+        if self.bounds.lost:
+            where = "; ".join(self.bounds.gaps[:GAPS])
+            more = len(self.bounds.gaps) - GAPS
+            where = f" ({where}{f'; and {more} gaps more' if more > 0 else ''})" if where else ""
+            parts.append(f"{self.bounds.lost} entries missing in the logs{where}")
         return "; " + ", ".join(parts) if parts else ""
 
 
@@ -204,19 +215,33 @@ def _taken(asked: _Asked, lines: Iterable[tuple[str, Place]], limit: int, unit: 
 
 def _windows(asked: _Asked, limit: int) -> ToolOutput:
     scan = asked.scan
-    found = _taken(asked, ((_window(s), scan.place) for s in scan.segments()), limit, "windows")
+
+    def lines() -> Iterable[tuple[str, Place]]:
+        for segment in scan.segments():
+            try:
+                first, numbers = scan.cut(segment)
+            except Spent:
+                asked.bounds.ended_by = BY_BYTES
+                return
+            if numbers:
+                asked.bounds.lose(segment, first, numbers)
+            yield _window(segment, first, numbers), scan.place
+
+    found = _taken(asked, lines(), limit, "windows")
 
     def summary(count: int, more: bool) -> str:
-        if more:
-            return f"session_history: {count} windows, newest first; {_bounded(asked)}"
-        return f"session_history: {count} windows, newest first; before them: {_ENDS[scan.end]}"
+        end = _bounded(asked) if more else f"before them: {_ENDS[scan.end]}"
+        return f"session_history: {count} windows, newest first; {end}{asked.passed()}"
 
     return _answer(asked, found, scan.place if asked.bounds.ended_by else None, summary)
 
 
-def _window(segment: Segment) -> str:
+def _window(segment: Segment, first: int, numbers: int) -> str:
     kind = segment.lineage.kind_ if segment.lineage else "beginning does not read"
-    return json.dumps({"window": segment.id, "began": segment.at, "how": kind, "first_seq": segment.seq})
+    row: dict[str, Any] = {"window": segment.id, "began": segment.at, "how": kind, "first_seq": segment.seq}
+    if numbers:
+        row["missing_at_its_end"] = {"first_seq": first, "entries": numbers}
+    return json.dumps(row)
 
 
 def _bounded(asked: _Asked) -> str:
@@ -248,8 +273,10 @@ def _looking(asked: _Asked, show: Callable[[Row], dict[str, Any] | None], what: 
     def summary(count: int, more: bool) -> str:
         if more:
             end = _bounded(asked)
-        elif bounds.too_long or bounds.damaged:
-            end = "the end is reached, but not everything could be looked at"
+        elif any(bounds.passed) or (asked.window is None and scan.end in {"missing", "unreadable"}):
+            # Of a beginning that does not read, the damaged row itself is told.
+            why = f" ({_ENDS[scan.end]})" if scan.end == "missing" or not any(bounds.passed) else ""
+            end = f"the end is reached, but not everything could be looked at{why}"
         elif asked.window is not None:
             end = "the window was looked at to its end"
         else:
@@ -328,7 +355,7 @@ class _Reading:
                 continue
             if not scan.place.offset:
                 try:
-                    scan.place = scan.place._replace(offset=near(segment.path, self.made, bounds))
+                    scan.place = scan.place._replace(offset=near(segment.path, self.made, bounds), met=Met())
                 except Spent:
                     bounds.ended_by = BY_BYTES
                     return None
@@ -342,7 +369,7 @@ class _Reading:
             scan.place = scan.place._replace(near=True)
         if not bounds.ended_by:
             scan.place = self.asked.top
-            bounds.too_long = bounds.damaged = 0  # they are come to again
+            bounds.begin_from(Passed())  # all of it is come to again
         return None
 
     def _anywhere(self) -> ToolOutput | None:
@@ -370,6 +397,7 @@ class _Reading:
         if end < total:
             head["cursor"] = self.asked.cursor(place._replace(chars=end))
             summary += "; go on with the cursor"
+        summary += self.asked.passed()
         return ToolOutput(summary=summary, content=f"{LABEL}\n{json.dumps(head, ensure_ascii=False)}\n{part}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.processes import Processes
 from worker.builtin.registry import builtin_tool
+from worker.builtin.sandbox import Sandbox
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
 from worker.builtin.tool_state import ToolState
@@ -29,6 +30,7 @@ class Rig:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.state = ToolState(now=lambda: self.now)
         self.calls = 0
+        self.sandbox: Sandbox | None = None
 
     def file(self, path: str, content: str | bytes = b"") -> Path:
         target = self.root / path
@@ -38,8 +40,9 @@ class Rig:
 
     def context(self, name: str) -> ToolContext:
         self.calls += 1
-        services = (self.scope, self.seen, self.artifacts, self.processes, self.state)
-        return ToolContext(f"call{self.calls}", name, self.root, services={type(s): s for s in services})
+        services = (self.scope, self.seen, self.artifacts, self.processes, self.state, self.sandbox)
+        lent = {type(s): s for s in services if s is not None}
+        return ToolContext(f"call{self.calls}", name, self.root, services=lent)
 
     async def call(self, tool_name: str, settings: dict[str, Any] | None = None, /, **arguments: Any) -> ToolOutput:
         """One call, validated, run, folded and capped."""

@@ -219,8 +219,8 @@ async def test_a_supervisor_that_is_stopped_before_it_says_anything_does_not_out
     """The timeout counts from the start of the supervisor."""
     real = child.start_child
 
-    async def stopped(*args: Any) -> child.Child:
-        made = await real(*args)
+    async def stopped(*args: Any, **more: Any) -> child.Child:
+        made = await real(*args, **more)
         os.kill(made.target.root or 0, signal.SIGSTOP)
         return made
 

@@ -140,7 +140,9 @@ def test_a_run_on_a_terminal_asks_nothing_that_is_settled(rig: Rig) -> None:
 
 def test_a_message_to_a_waiting_pod_is_told_what_comes_first(asked: Rig) -> None:
     ran = asked.pod("send", "a", "and then stop")
-    assert ran.code == 0 and "waits for an answer first" in ran.err and "pod approve a --resume" in ran.err
+    assert ran.code == 0 and "waits for an answer first" in ran.err
+    for label, what in zip(_open(asked), ("one.txt", "two.txt", "touch three.txt"), strict=True):
+        assert what in ran.err and f"pod approve a {label} --resume" in ran.err and f"pod deny a {label}" in ran.err
     (look,) = asked.pod("ls", "--json").json
     assert look["status"] == "waiting", "a question comes before stored input"
     assert "waiting for a human" in asked.pod("ls").text
@@ -148,6 +150,20 @@ def test_a_message_to_a_waiting_pod_is_told_what_comes_first(asked: Rig) -> None
     assert done.code == 0, done.err
     inputs = [event["text"] for event in asked.pod("log", "a", "--json").lines if event["type"] == "input.received"]
     assert inputs == ["x", "and then stop"]
+
+
+def test_a_message_that_waits_behind_a_question_is_told_as_stored_with_the_way_to_answer(asked: Rig) -> None:
+    sent = asked.pod("send", "a", "one more", "--json").json
+    assert sent["stored"] and sent["status"] == "waiting"
+    assert [asks["id"] for asks in sent["waits_for"]["questions"]] == _open(asked)
+    assert "touch three.txt" in sent["waits_for"]["questions"][2]["summary"]
+    assert sent["waits_for"]["answer"] == "pod approve a --all --resume, or pod deny a --all --resume"
+    ran = asked.pod("resume", "a", "and another", "--json")
+    assert ran.code == 3 and "2 messages are stored, and join once all of it is answered" in ran.err
+    assert len(ran.json["queued"]) == 2 and ran.json["details"] == sent["waits_for"]
+    assert asked.pod("show", "a", "--json").json["queued"] == ["one more", "and another"]
+    done = asked.pod("approve", "a", "--all", "--resume", "--json")
+    assert done.code == 0 and done.json["queued"] == []
 
 
 def test_with_some_questions_answered_the_pod_still_waits(asked: Rig) -> None:

@@ -53,6 +53,7 @@ def test_b124_only_a_finished_run_ends_with_0(
     what: str, steps: list[Any], more: dict[str, Any], code: int, status: str, rig: Rig,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    """B124: the matrix. B128: two requests and no more where two are the limit, said so, resumable."""
     from pod.cli.main import main
 
     for key, value in rig.env().items():

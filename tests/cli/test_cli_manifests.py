@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli.cli_rig import Rig
 from cli.cli_shell import Shell
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 
 @pytest.fixture
@@ -17,25 +19,66 @@ def shell(rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
     return Shell(rig, capsys, monkeypatch)
 
 
-def test_a_word_prints_a_manifest_of_that_name_and_a_file_is_written(shell: Shell) -> None:
-    assert tomllib.loads(shell("manifest", "new", "auditor"))["pod"]["name"] == "auditor"
+def test_a_word_prints_a_manifest_and_a_file_is_written(shell: Shell) -> None:
+    assert "pod run auditor.toml" in shell("manifest", "new", "auditor")
     assert list(shell.rig.work.iterdir()) == []
     for nothing in ((), ("-",)):
-        assert tomllib.loads(shell("manifest", "new", *nothing))["pod"]["name"] == "agent"
-    assert shell("manifest", "new", "auditor.toml") == ""
-    written = Path("auditor.toml").read_text()
-    assert tomllib.loads(written)["pod"]["name"] == "auditor"
-    shell("manifest", "new", "auditor.toml", code=2)
-    assert "it was kept" in shell.err and Path("auditor.toml").read_text() == written
+        assert "pod run agent.toml" in shell("manifest", "new", *nothing)
+    assert shell("manifest", "new", "my auditor.toml") == ""
+    written = Path("my auditor.toml").read_text()
+    assert "pod run 'my auditor.toml'" in written
+    shell("manifest", "new", "my auditor.toml", code=2)
+    assert "it was kept" in shell.err and Path("my auditor.toml").read_text() == written
 
 
-@pytest.mark.parametrize(
-    ("word", "said"), [("./agent", "ends with .toml"), ("/tmp/x", "ends with .toml"), ("my agent.toml", "--name")]
-)
-def test_what_is_neither_a_name_nor_a_file_is_refused(word: str, said: str, shell: Shell) -> None:
+def test_a_pod_is_named_in_a_new_manifest_only_where_someone_named_it(shell: Shell) -> None:
+    """So two runs of a fresh manifest are two pods, and not one conversation."""
+    assert "name" not in tomllib.loads(shell("manifest", "new", "auditor"))["pod"]
+    assert tomllib.loads(shell("manifest", "new", "--name", "team/auditor"))["pod"] == {"name": "team/auditor"}
+    shell("manifest", "new", "agent.toml", "--model", "offline:surveyor")
+    for _ in range(2):
+        shell("run", "agent.toml", "Survey the Python files in . and write the report to report.md.", "-q")
+    assert len(shell.json("ls")) == 2
+
+
+@pytest.mark.parametrize("word", ["./agent", "/tmp/x", "my agent"])
+def test_what_is_neither_a_name_nor_a_file_is_refused(word: str, shell: Shell) -> None:
     shell("manifest", "new", word, code=2)
-    assert said in shell.err
+    assert "ends with .toml" in shell.err
     assert list(shell.rig.work.iterdir()) == []
+
+
+def test_what_a_flag_gives_is_set_in_a_new_manifest_and_a_wrong_one_is_refused(shell: Shell) -> None:
+    flags = ("--set", "model.context_window=65536", "--set", "permissions.rules=[{tool='shell', action='deny'}]")
+    made = tomllib.loads(shell("manifest", "new", *flags, "--set", "compaction.threshold=30000"))
+    assert made["model"]["context_window"] == 65536
+    assert made["permissions"] == {"rules": [{"tool": "shell", "action": "deny"}]}
+    assert made["compaction"] == {"threshold": 30000}, "a trigger of the user's own is the only one"
+    shell("manifest", "new", "x.toml", "--set", "compaction.threshhold=1", "--set", "prune=1", code=2)
+    assert "did you mean threshold?" in shell.err and "--set prune" in shell.err
+    shell("manifest", "new", "x.toml", "--set", "model.context_window=1000", code=2)
+    assert "can't work with these numbers" in shell.err
+    assert list(shell.rig.work.iterdir()) == []
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.sampled_from(
+        ["anthropic:claude-sonnet-5-5", "anthropic:unknown", "openai:gpt-5", "openai-chat:qwen", "offline:surveyor"]
+    ),
+    st.one_of(st.none(), st.integers(4_096, 100_000), st.integers(100_000, 2_000_000)),
+    st.booleans(),
+)
+def test_what_new_writes_passes_check_for_every_provider_and_window(
+    shell: Shell, model: str, window: int | None, full: bool
+) -> None:
+    path = Path("fresh.toml")
+    path.unlink(missing_ok=True)
+    flags = [] if window is None else ["--set", f"model.context_window={window}"]
+    shell("manifest", "new", path, "--model", model, *flags, *(["--full"] if full else []))
+    proof = shell.json("manifest", "check", path)
+    assert all(line["ok"] for line in proof["proof"])
+    assert not any("can write nothing" in warning for warning in proof["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -43,7 +86,7 @@ def test_what_is_neither_a_name_nor_a_file_is_refused(word: str, said: str, shel
     [
         ("offline:survayor", "there are offline:surveyor"),
         ("opnai:gpt-5", "did you mean 'openai'?"),
-        ("gpt-5", "--model"),
+        ("gpt-5", "--model: [model] name"),
     ],
 )
 def test_a_new_manifest_names_no_model_that_no_run_would_take(model: str, said: str, shell: Shell) -> None:
@@ -138,6 +181,8 @@ name = "foo:bar"
 fallback = ["offline:surveyor", "nope:x"]
 [tools]
 python = ["mytools:search", "os:nothing_there", "broken:tool"]
+[[interceptors]]
+use = "no_such_module_of_mine:Guard"
 """
 
 
@@ -152,6 +197,7 @@ def test_what_can_not_be_made_is_told_with_file_line_and_key_all_at_once(shell: 
         assert told[2].startswith("bad.toml:7: [tools] python: 'mytools:search' can't be loaded: No module named")
         assert f"PYTHONPATH={shell.rig.work.resolve()}" in told[2]
         assert "'os:nothing_there' can't be loaded" in told[3] and "'broken:tool'" in told[4]
+        assert told[5].startswith("bad.toml:8: [interceptors #1] use: 'no_such_module_of_mine:Guard' can't be loaded")
     assert not (shell.rig.home / "pods").exists()
 
 
@@ -247,9 +293,9 @@ def test_a_flag_that_stands_for_a_key_is_blamed_by_its_own_name(shell: Shell) ->
     told = [line.removeprefix("pod: error: ").partition(":")[0] for line in shell.err.splitlines()]
     assert sorted(told) == ["--max-cost", "--max-requests", "--model", "--set prune.enabled", "--timeout"]
     shell("manifest", "new", "--model", "foo", code=2)
-    assert shell.err.startswith('pod: error: --model foo: should be written provider:model, for example "')
+    assert shell.err.startswith("pod: error: --model: [model] name: should be written provider:model, for example")
     shell("manifest", "new", "--name", "a b", code=2)
-    assert shell.err.startswith("pod: error: --name a b: can't be a pod's name: letters, digits")
+    assert shell.err.startswith("pod: error: --name: [pod] name: can't be a pod's name: letters, digits")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +303,6 @@ def test_a_flag_that_stands_for_a_key_is_blamed_by_its_own_name(shell: Shell) ->
     [
         ("manifest", "check", "x" * 400),
         ("manifest", "new", "x" * 400 + ".toml"),
-        ("manifest", "new", "x" * 400 + ".toml", "--name", "a"),
         ("manifest", "check", "offline-survey", "-C", "x" * 400),
         ("run", "offline-survey", "x", "--name", "x" * 400),
         ("run", "offline-survey", "x", "--name", "ok/lock"),

@@ -12,9 +12,10 @@ from pod.errors import NotSettled, PodBusy, PodExists, PodNotFound, UsageProblem
 from pod.log import entries as e
 from pod.log.folder import PodFolder
 from pod.log.inbox import Command, post
+from pod.log.items import items_of
 from pod.log.segment import open_log
 from pod.peek import glance
-from pod.reading import SessionReader, items_of
+from pod.reading import SessionReader
 from pod.session import Session, load
 from worker.ids import uuid7
 from worker.items import AssistantItem, FileRange, ToolCallItem, ToolResultItem, UserItem
@@ -340,7 +341,7 @@ def test_b072_a_look_reads_a_bounded_head_and_tail_of_a_log(story: Story, monkey
         return file
 
     monkeypatch.setattr("pod.peek.open_log", counted)
-    monkeypatch.setattr("pod.reading.open_log", counted)
+    monkeypatch.setattr("pod.log.bounded.open_log", counted)
     look = glance(story.folder())
     assert look.status == "failed" and look.size > 4_000_000
     assert 0 < read < 500_000

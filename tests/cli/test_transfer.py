@@ -232,6 +232,14 @@ async def test_a_fork_travels_without_its_source(source: PodFolder, there: Path)
     assert [p.name for p in (there / "pods").iterdir()] == ["b"]
 
 
+async def test_an_export_of_a_fork_counts_the_past_that_it_took_along(source: PodFolder, there: Path) -> None:
+    op.fork(source.home, "a", "b")
+    kept = len(list(PodFolder(source.home, "b").origin.glob("*.jsonl")))
+    sent = export_pod(source.home, "b", there.parent / "b.tar")
+    got = import_pod(there.parent / "b.tar", there)
+    assert kept == 2 and (sent.segments, sent.origins) == (got.segments, got.origins) == (1, kept)
+
+
 async def test_a_fork_keeps_artifacts_that_only_the_text_of_a_result_names(source: PodFolder) -> None:
     line = next(line for line in entries_of(source) if b"artifact:c1-replaced.txt" in line[2])
     op.fork(source.home, "a", "b", line[0] + 2)

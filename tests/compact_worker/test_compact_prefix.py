@@ -8,9 +8,9 @@ import pytest
 
 from compact_worker import PREFIX_TURNS, CompactSettings, Mark, Reference, declared_write_summary
 from worker.builtin.tool_state import ToolState
+from worker.estimate import estimate_item
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.items import ContextItem, OrderItem, ReasoningItem
-from worker.models.base import Usage
 from worker.models.openai_chat import ChatEncoder
 from worker.models.wire import Wire
 from worker.occupancy import Baseline
@@ -117,7 +117,7 @@ async def test_guards_count_growth_over_the_prefix(kit: Any) -> None:
 
 async def test_growth_above_the_limit_is_a_hard_stop(kit: Any) -> None:
     settings = CompactSettings(worker_context_max_tokens=9_000)
-    step = reply(call("peek"), usage=Usage(input_tokens=30_000))
+    step = reply(say("word " * 9_500), call("peek"))
     with ScriptedModel([step]) as model:
         run = await kit.run(model, settings=settings, source="prefix")
     assert run.failed.reason == "worker_context_max_tokens"
@@ -136,7 +136,8 @@ async def test_what_the_provider_reported_of_the_prefix_is_the_measure(kit: Any)
     items = [kit.user("use tabs"), *[kit.said("word " * 400) for _ in range(30)]]
     material = kit.material(items)
     n = len(material.view)
-    baseline = Baseline(model="offline:scripted", reported=9_000, echoed=10, covers=n, newer=n)
+    raw = sum(estimate_item(item, "unknown") for item in material.view)
+    baseline = Baseline(model="offline:scripted", reported=9_000, echoed=10, covers=n, newer=n, raw=raw)
     with ScriptedModel([written(kit), say("done")]) as model:
         run = await kit.run(
             model, kit.material(items, view=material.view, baseline=baseline), source="prefix", ceiling=16_000

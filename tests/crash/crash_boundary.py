@@ -23,10 +23,11 @@ from pod.log.folder import PodFolder
 from pod.log.inbox import Command, post
 from pod.testing import Op, RecordingFiles
 from pod.testing.recording import Disk, Lost
+from tests.pod.native_rig import NativeAgent, compacted
 from tests.pod.pod_rig import Agent, Rig, compacting, filler, manifest, summariser, summary, words
 from worker import records as w
 from worker.items import ToolCallItem, UserItem
-from worker.models.base import Request
+from worker.models.base import Compacted, Request
 from worker.testing import call, reply, say
 from worker.testing.scripted import Step
 from worker.tools import Tool, tool
@@ -36,7 +37,7 @@ STEPS, LAST = 7, 6
 
 TASK, STEER = "take all steps", "one more thing: be quick"
 LATCH = b'"kind":"yielded"'
-BACKENDS = {"rollover": "asyncio", "compact": "trio", "checkpoint": "trio"}
+BACKENDS = {"rollover": "asyncio", "compact": "trio", "checkpoint": "trio", "native": "asyncio"}
 policies = pytest.mark.parametrize("policy", BACKENDS)
 
 
@@ -63,8 +64,12 @@ class World:
     asks: str = ""
 
     def __post_init__(self) -> None:
-        self.agent = Agent(self._play)
+        self.agent = NativeAgent(self._play, answer=self._answer) if self.policy == "native" else Agent(self._play)
         self.rig = Rig(self.root)
+
+    def _answer(self, request: Request, number: int) -> Compacted:
+        """The provider's own memory: what its text says is not looked at."""
+        return compacted(self.agent.name, number, readable=self.summary())
 
     def _play(self, request: Request, number: int) -> Step:
         if TASK not in words(request):

@@ -221,7 +221,7 @@ def same(old: PodState, new: PodState) -> None:
     assert list(new.history.queue) == list(old.history.queue)
     assert (new.run, new.instructions, new.run_started) == (
         old.run,
-        old.instructions if old.run else {},
+        old.instructions,
         old.run_started if old.run else 0.0,
     )
     assert old.run is None or (new.driven.before, new.driven.since) == (old.driven.before, old.driven.since)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.accuracy import JUDGED, MISSES, Accuracy, Errors
-from worker.calibration import ESTIMATE_BARRED, MODELS, Calibration
+from worker.calibration import MODELS, Calibration
+from worker.codes import ESTIMATE_BARRED
 from worker.history import History
 from worker.items import AssistantItem, UserItem
 from worker.models.base import Usage
@@ -96,6 +97,26 @@ def test_a_refusal_that_contradicts_the_reports_themselves_teaches_nothing_of_th
     parts = history.parts(M, 0)
     history.apply(WindowLearned(model=M, window=12_000, source="stated", counted=900_000, parts=parts))
     assert history.calibration.factors == {}
+
+
+def test_a_refusal_that_names_its_size_replaces_a_base_that_it_contradicts() -> None:
+    """B055: 10,000 were reported of next to nothing, and of 4,600 more the request has 8,200 in truth."""
+    history = history_with(4_000, 10_000)
+    whole = history.total
+    parts = history.parts(M, 0)
+    history.apply(WindowLearned(model=M, window=8_000, source="stated", counted=8_200, parts=parts, whole=whole))
+    number = history.occupancy(M, 0)
+    assert (number.tokens, number.provenance) == (8_200, "provider count")
+    assert history.calibration.factor(M) == pytest.approx(8_200 / whole, abs=0.001)
+    assert history.windows[M].accepted == 0, "what was reported as accepted is refuted"
+
+
+def test_a_size_that_no_tokenizer_could_give_leaves_the_base_alone() -> None:
+    history = history_with(4_000, 10_000)
+    before = history.occupancy(M, 0)
+    parts, whole = history.parts(M, 0), history.total
+    history.apply(WindowLearned(model=M, window=12_000, source="stated", counted=900_000, parts=parts, whole=whole))
+    assert history.occupancy(M, 0) == before and history.calibration.factors == {}
 
 
 def test_a_count_is_the_base_of_the_number_and_corrects_the_factor() -> None:

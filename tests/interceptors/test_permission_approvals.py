@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
-from interceptors.permissions import Permissions, Rule
+from interceptors.deciding import Rule
+from interceptors.permissions import Permissions
 from worker.builtin.registry import builtin_tool
 from worker.builtin.scope import Scope
 from worker.interceptor import Allow, CallContext, Deny, Pause, ToolDecision
@@ -246,6 +247,51 @@ async def test_a_write_is_shown_as_a_diff_against_the_file(rig: Any, tmp_path: P
     assert isinstance(piece, Pause)
     assert isinstance(piece.record, ApprovalAsked)
     assert "+y = 4" in str(piece.record.diff)
+
+
+@pytest.mark.parametrize("size", [10, 300_000])
+async def test_a_yes_to_a_write_holds_for_the_file_as_it_was_shown(rig: Any, tmp_path: Path, size: int) -> None:
+    """A file that changed between the question and the call is asked about again, with a diff of what it holds now."""
+    file = tmp_path / "a.txt"
+    file.write_text("x" * size)
+    scope = Scope(tmp_path, write=["."])
+    desk = Desk(rig, Permissions(scope=scope))
+    call = desk.call("write_file", path="a.txt", content="new\n")
+    first = await desk.ask(call)
+    assert isinstance(first, Pause)
+    desk.answer(first.approval, scope="once")
+    assert isinstance(await desk.ask(call), Allow)
+    file.write_text("someone else's\n")
+    second = await desk.ask(call, desk.restarted(Permissions(scope=scope)))
+    assert isinstance(second, Pause) and second.approval != first.approval
+    assert isinstance(second.record, ApprovalAsked) and "-someone else's" in str(second.record.diff)
+    desk.permissions.observe(second.record)
+    assert await desk.ask(call) == Pause(second.approval)
+    desk.answer(second.approval, scope="once")
+    assert isinstance(await desk.ask(call), Allow)
+
+
+async def test_a_file_that_appears_after_the_question_is_asked_about(rig: Any, tmp_path: Path) -> None:
+    desk = Desk(rig, Permissions(scope=Scope(tmp_path, write=["."])))
+    call = desk.call("append_file", path="a.txt", content="x")
+    first = await desk.ask(call)
+    assert isinstance(first, Pause)
+    desk.answer(first.approval, scope="once")
+    (tmp_path / "a.txt").write_text("there by now")
+    assert isinstance(await desk.ask(call), Pause)
+
+
+@pytest.mark.parametrize("action", ["ask", "allow", "deny"])
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("read_file", {"path": "a"}), ("write_file", {"path": "a", "content": ""}), ("shell", {"command": "x"})],
+)
+async def test_unattended_never_waits_whatever_rules_say(
+    rig: Any, action: Any, tool: str, arguments: dict[str, Any]
+) -> None:
+    """B122."""
+    desk = Desk(rig, Permissions(profile="unattended", rules=[Rule("*", "*", action)]))
+    assert not isinstance(await desk.ask(desk.call(tool, **arguments)), Pause)
 
 
 async def test_paths_out_of_scope_are_denied_with_the_words_of_the_scope(rig: Any, tmp_path: Path) -> None:

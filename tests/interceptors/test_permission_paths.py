@@ -10,8 +10,11 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel
 
-from interceptors.permissions import Permissions, Reach, Rule, facts_of, path_filter
+from interceptors.deciding import Rule, decide, path_filter
+from interceptors.facts import Reach, facts_of
+from interceptors.permissions import Permissions
 from worker.builtin import matchers
 from worker.builtin.path_filter import PathFilter
 from worker.builtin.registry import builtin_tool
@@ -19,7 +22,7 @@ from worker.builtin.scope import Scope
 from worker.history import History
 from worker.interceptor import Allow, CallContext, Deny, Pause
 from worker.items import ToolOutput, make_call
-from worker.tools import Tool, ToolContext, ToolFault
+from worker.tools import Tool, ToolContext, ToolFault, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -211,3 +214,57 @@ async def test_a_missing_file_is_not_answered_with_a_denied_name(tree: Path) -> 
     with pytest.raises(ToolFault) as raised:
         await anyio.to_thread.run_sync(scope.open_read, "env")
     assert ".env" not in str(raised.value)
+
+
+# -- tools of the user's own -----------------------------------------------------------------------------------------
+
+
+class Copy(BaseModel):
+    origin: Path
+    note: str = ""
+
+
+@tool(effect="write")
+def copy_all(copies: list[Copy], into: Path | None = None) -> str:
+    """Copies files."""
+    return ""
+
+
+@tool(effect="network")
+def download(url: str, to: Path) -> str:
+    """Downloads a file."""
+    return ""
+
+
+@tool(effect="process")
+def build(target: str, logs: list[Path] = []) -> str:  # noqa: B006
+    """Builds."""
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments"),
+    [
+        (copy_all, {"copies": [{"origin": "a"}, {"origin": "/etc/passwd"}]}),
+        (copy_all, {"copies": [], "into": "../elsewhere"}),
+        (copy_all, {"copies": [{"origin": "a", "path": "/etc/passwd"}]}),
+        (download, {"url": "https://docs.test/", "to": "/etc/cron.d/x"}),
+        (build, {"target": "all", "logs": ["a", "/var/log/x"]}),
+    ],
+)
+def test_a_path_of_a_tool_of_the_users_own_is_in_scope_wherever_it_stands_and_whatever_a_rule_allows(
+    made: Tool, arguments: dict[str, Any], tmp_path: Path
+) -> None:
+    scope = Scope(tmp_path, write=["."])
+    ctx = CallContext(make_call("c1", made.name, "{}"), made, arguments, History(), "tag")
+    verdict = decide(facts_of(ctx, scope), "workspace-write", [Rule("*", "*", "allow")])
+    assert verdict.action == "deny" and "scope" in verdict.reason
+
+
+def test_arguments_that_are_no_paths_are_not_taken_for_some(tmp_path: Path) -> None:
+    ctx = CallContext(make_call("c1", "build", "{}"), build, {"target": "/all", "logs": ["a"]}, History(), "tag")
+    assert facts_of(ctx, Scope(tmp_path)).outside is None
+    ctx = CallContext(
+        make_call("c1", "copy_all", "{}"), copy_all, {"copies": [{"origin": "a", "note": "/x"}]}, History(), "tag"
+    )
+    assert facts_of(ctx, Scope(tmp_path, write=["."])).outside is None

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from interceptors.addresses import Address, address_of
-from interceptors.permissions import CallFacts, Reach, Rule, decide, facts_of, path_arguments
+from interceptors.deciding import Rule, decide
+from interceptors.facts import CallFacts, Reach, facts_of, paths_of
+from worker.addresses import Address, address_of
 from worker.builtin.scope import Scope
 from worker.history import History
 from worker.interceptor import CallContext
@@ -148,9 +149,10 @@ def test_two_predicates_serve_as_a_scope(tmp_path: Path) -> None:
 
 
 def test_artifacts_are_no_paths_and_only_read() -> None:
-    assert path_arguments({"path": "artifact:x.txt"}, "read") == []
-    assert path_arguments({"path": "artifact:x.txt"}, "write") == ["artifact:x.txt"]
-    assert path_arguments({"target": "a", "paths": ["b", "c"]}, "read", "target") == ["b", "c", "a"]
+    reading, writing = (context("t", effect, {}, "target").tool for effect in ("read", "write"))
+    assert paths_of(reading, {"path": "artifact:x.txt"}) == []
+    assert paths_of(writing, {"path": "artifact:x.txt"}) == ["artifact:x.txt"]
+    assert paths_of(reading, {"target": "a", "paths": ["b", "c"]}) == ["a", "b", "c"]
 
 
 def test_network_rules_match_the_host_or_the_url() -> None:

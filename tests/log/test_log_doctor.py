@@ -17,12 +17,13 @@ from pod.errors import LogDamaged, PodBusy, PodNotFound
 from pod.log import entries as e
 from pod.log.doctor import examine, repair
 from pod.log.findings import Finding
-from pod.reading import SegmentItems, SessionReader
+from pod.log.items import SegmentItems
+from pod.reading import SessionReader
 from pod.session import Session
 from pod.testing import RecordingFiles, replay_prefixes
-from worker.history import LOST
 from worker.items import ContextItem, ToolResultItem, UserItem
 from worker.records import ToolResult, ToolStarted
+from worker.stand_ins import LOST
 from worker.testing.strict import check_items
 
 SUMMARY = (ContextItem(kind="summary", text="what was"),)

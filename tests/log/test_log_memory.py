@@ -22,7 +22,8 @@ home, what = Path(sys.argv[1]), sys.argv[2]
 import pod.peek, pod.reading, pod.session, pod.log.doctor
 from pod.log.folder import PodFolder, pod_names
 from pod.session import Session
-from pod.reading import SegmentItems, SessionReader
+from pod.log.items import SegmentItems
+from pod.reading import SessionReader
 
 def peak():
     # Not getrusage: its peak is that of the forking parent where that was larger, also behind an exec.

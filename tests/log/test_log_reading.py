@@ -12,8 +12,10 @@ from log.logs import batch, create, lines_of, reopen, reply, say, started
 from pod.errors import UsageProblem
 from pod.log import entries as e
 from pod.log import segment as segment_log
+from pod.log.bounded import last_lines
+from pod.log.items import SegmentItems
 from pod.log.lines import now, parse, render
-from pod.reading import SegmentItems, SessionReader, last_lines
+from pod.reading import SessionReader
 from pod.session import Session
 from worker.items import ContextItem, ReasoningItem, ToolResultItem
 from worker.records import ContextAdded, Pruned

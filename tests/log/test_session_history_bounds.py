@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from log.history_rig import ask, cursor, every, is_page, page, pages, reader_of, refused, rows, switch, values, whole
 from log.logs import batch, create, reply, say
 
+import pod.log.bounded
 import pod.reading
 from pod.log.files import open_file
 from pod.reading import SessionReader, Step
 from pod.session import Session
 from pod.tools import history_scan
 from pod.tools.history_cursor import Passed, Place
-from pod.tools.history_scan import Bounds, Row, Scan
+from pod.tools.history_rows import Row
+from pod.tools.history_scan import Bounds, Scan
 from worker.items import UserItem
 from worker.records import Admitted, Input
 from worker.tools import ToolFault
@@ -56,7 +58,7 @@ class Meter:
                 self._file.close()
 
         patch.setattr(os, "pread", counted)
-        for module in (pod.reading, history_scan):
+        for module in (pod.reading, pod.log.bounded, history_scan):
             patch.setattr(module, "open_log", Opened)
 
 

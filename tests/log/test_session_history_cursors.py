@@ -27,7 +27,7 @@ from pod.log.folder import PodFolder
 from pod.log.lines import parse
 from pod.reading import SessionReader, Step
 from pod.session import Session
-from pod.tools.history_cursor import CURSOR_CHARS, PENDING, Cursors, Passed, Place
+from pod.tools.history_cursor import CURSOR_CHARS, PENDING, Cursors, Met, Passed, Place
 from pod.transfer import export_pod, import_pod
 from worker.records import ToolResult
 from worker.tools import ToolFault
@@ -70,6 +70,7 @@ PLACES = st.builds(
     Place,
     st.builds(Step, st.just("segment"), st.none() | NUMBER, st.none() | NUMBER),
     NUMBER, NUMBER, NUMBER, st.lists(st.tuples(NUMBER, st.just("0a1b2c3d")), max_size=PENDING).map(tuple), st.booleans(),
+    st.builds(Met, NUMBER, NUMBER), st.builds(Passed, NUMBER, NUMBER, NUMBER),
 )  # fmt: skip
 LETTERS = string.ascii_letters + string.digits + "-_=+/. \nö"
 
@@ -77,19 +78,18 @@ LETTERS = string.ascii_letters + string.digits + "-_=+/. \nö"
 @QUICK
 @given(
     place=PLACES,
-    passed=st.builds(Passed, NUMBER, NUMBER),
     where=st.integers(0, CURSOR_CHARS),
     letter=st.sampled_from(LETTERS),
     how=st.sampled_from(["in place of", "before", "cut"]),
 )
 def test_a_cursor_says_its_place_and_with_any_byte_changed_it_is_refused(
-    tmp_path: Path, place: Place, passed: Passed, where: int, letter: str, how: str
+    tmp_path: Path, place: Place, where: int, letter: str, how: str
 ) -> None:
     folder = PodFolder(tmp_path, "a")
     folder.files.make_folder(folder.path)
     cursors = Cursors(folder, "session", "list_items", None)
-    at = cursors.write(place, passed, "newest00")
-    assert len(at) <= CURSOR_CHARS and cursors.read(at) == (place, passed, "newest00")
+    at = cursors.write(place, "newest00")
+    assert len(at) <= CURSOR_CHARS and cursors.read(at) == (place, "newest00")
     where %= len(at)
     changed = at[:where] + ("" if how == "cut" else letter) + at[where + (how != "before") :]
     raw = base64.urlsafe_b64decode(at + "=" * (-len(at) % 4))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from pod.manifest import Loaded, ManifestError, Problem, load_manifest
+from pod.manifest import Loaded, Manifest, ManifestError, ModelSection, PodSection, Problem, load_manifest
 from pod.manifest.layers import Flag, Override
 from pod.manifest.schema import keys
 
@@ -33,7 +33,7 @@ def test_problems_of_all_kinds_come_together_in_the_order_of_lines(tmp_path: Pat
     text = (
         "[worker]\nsystem_prompt_file = 'none.md'\nmax_request = 3\n[tools]\nenable = ['read_fil', 'shel']\n"
         "[prune]\nexcerpt_chars = -1\n[compaction]\nretained_tokens = 9000\nthreshold = 9000\n"
-        "[model]\napi_key = 'x'\nbase_url = 'https://${NOT_SET}'\n[sandbox]\nmode = 'workspace'\n"
+        "[model]\napi_key = 'x'\nbase_url = 'https://${NOT_SET}'\n[sandbox]\nmode = 'workspaces'\n"
     )
     found = problems(tmp_path, text, ["nonsense", Flag("--max-cost", "limits.max_cost_usd", "0")])
     assert places(found) == [
@@ -113,7 +113,7 @@ def test_what_parts_show_comes_with_the_rest_and_what_a_project_may_not_set_is_n
 
     with pytest.raises(ManifestError) as caught:
         load_manifest(path, env={}, cwd=tmp_path, more=more)
-    assert [problem.line for problem in caught.value.problems] == [2, 2, 3]
+    assert [problem.line for problem in caught.value.problems] == [2, 3]
 
 
 # -- words ----------------------------------------------------------------------------------------------------
@@ -175,3 +175,35 @@ def test_a_number_of_more_than_64_bits_is_refused_in_each_layer_and_the_rest_is_
     assert [(problem.line, problem.message) for problem in found] == [(3, "unknown key"), (5, large), (7, large)]
     found = problems(tmp_path, MODEL, [f"limits.max_cost_usd={digits}"], {"POD__WORKER__MAX_REQUESTS": digits})
     assert [problem.message for problem in found] == [large, large]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Manifest.model_validate({"model": {"nmae": "x"}}), ["[model] nmae: unknown key; did you mean name?"]),
+        (
+            lambda: Manifest.model_validate({"modle": {}, "compaction": {"threshold": 0}}),
+            [
+                "[compaction] threshold: should be a number of tokens above 0",
+                "[modle]: unknown table; did you mean [model]?",
+            ],
+        ),
+        (lambda: Manifest.model_validate_json('{"retry": {"max_attempts": 0}}'), ["[retry] max_attempts: "]),
+        (lambda: Manifest.model_validate_json("{"), ["Invalid JSON"]),
+        (lambda: Manifest.model_validate("x"), ["should be a table, not a string"]),
+        (
+            lambda: Manifest.model_validate({"mcp": [{"name": 3}]}),
+            ["[mcp #1] name: should be", "[mcp #1] command: is missing"],
+        ),
+        (lambda: Manifest(pod={"name": "a b"}), ["[pod] name: can't be a pod's name"]),
+        (lambda: ModelSection(name="gpt"), ["[model] name: should be written provider:model"]),
+        (lambda: PodSection.model_validate({"nam": 1}), ["[pod] nam: unknown key; did you mean name?"]),
+    ],
+)
+def test_values_that_code_gives_are_refused_in_the_words_of_a_file(make: Callable[[], object], said: list[str]) -> None:
+    with pytest.raises(ManifestError) as caught:
+        make()
+    assert len(caught.value.problems) == len(said)
+    for problem, words in zip(sorted(map(str, caught.value.problems)), sorted(said), strict=True):
+        assert problem.startswith(words)
+    assert "pydantic" not in str(caught.value) and "validation error" not in str(caught.value)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from pod.manifest import Manifest, load_manifest, unsupported
 from pod.manifest.docs import manifest_markdown
-from pod.manifest.render import json_schema, new_manifest_text, show, to_toml
+from pod.manifest.fresh import FIRST_WEEK, new_manifest_text
+from pod.manifest.render import json_schema, show, to_toml
 from pod.manifest.schema import keys
 from pod.manifest.support import UNSERVED_TABLES
 
@@ -102,27 +103,32 @@ def test_absent_tables_stay_absent_when_written() -> None:
     assert unsupported(reload(text)) == []
 
 
-def test_a_new_manifest_loads_cleanly_and_names_every_key(tmp_path: Path) -> None:
-    text = new_manifest_text("auditor", "anthropic:claude-sonnet-5-5")
-    path = tmp_path / "auditor.toml"
-    path.write_text(text)
-    loaded = load_manifest(path, env={}, cwd=tmp_path)
-    assert loaded.manifest.pod.name == "auditor"
-    assert loaded.warnings == ()
-    here = str(tmp_path.resolve())
-    wanted = f"""
-[pod]
-name = "auditor"
-[model]
-name = "anthropic:claude-sonnet-5-5"
-[scope]
-read = ["{here}"]
-write = ["{here}"]
-[compaction]
-threshold = "50%"
-request_threshold = "70%"
-"""
-    assert loaded.manifest == reload(wanted)
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    """What is set, without tables in which nothing is."""
+    inner = {key: _set(value) if isinstance(value, dict) else value for key, value in values.items()}
+    return {key: value for key, value in inner.items() if value != {}}
+
+
+LIVE = {("scope", "write"): ["."], ("compaction", "request_threshold"): "70%"}
+
+
+def test_a_new_manifest_sets_what_was_given_and_pins_no_default(tmp_path: Path) -> None:
+    for full in (False, True):
+        text = new_manifest_text("auditor.toml", "anthropic:claude-sonnet-5-5", LIVE, full=full)
+        assert _set(tomllib.loads(text)) == {
+            "version": 1,
+            "model": {"name": "anthropic:claude-sonnet-5-5"},
+            "scope": {"write": ["."]},
+            "compaction": {"request_threshold": "70%"},
+        }
+        path = tmp_path / "auditor.toml"
+        path.write_text(text)
+        loaded = load_manifest(path, env={}, cwd=tmp_path)
+        assert loaded.warnings == () and loaded.manifest.pod.name is None
+
+
+def test_a_full_new_manifest_explains_every_key_and_a_short_one_those_of_the_first_week() -> None:
+    text = new_manifest_text("auditor.toml", "anthropic:claude-sonnet-5-5", LIVE, full=True)
     for key in keys().values():
         if key.path[0] in UNSERVED_TABLES:
             continue
@@ -130,12 +136,15 @@ request_threshold = "70%"
         if key.section is None:
             assert key.field.description
             assert key.field.description.split()[0] in text
+    short = new_manifest_text("auditor.toml", "anthropic:claude-sonnet-5-5", LIVE)
+    assert len(short.splitlines()) < 90 and "--full" in short
+    assert all(f"{path[-1]} = " in short for path in FIRST_WEEK)
 
 
 def test_what_is_not_served_yet_is_marked_in_the_reference_and_left_out_of_a_new_manifest() -> None:
-    text = new_manifest_text("auditor", "anthropic:claude-sonnet-5-5")
+    text = new_manifest_text("auditor.toml", "anthropic:claude-sonnet-5-5", {}, full=True)
     page = manifest_markdown()
-    assert {"mcp", "hooks", "sandbox"} == UNSERVED_TABLES
+    assert {"mcp"} == UNSERVED_TABLES
     for table in UNSERVED_TABLES:
         assert f"[{table}]" not in text
         section = page.split(f"[{table}]", 1)[1].split("\n## ", 1)[0]
@@ -143,31 +152,21 @@ def test_what_is_not_served_yet_is_marked_in_the_reference_and_left_out_of_a_new
     assert page.count("not served yet") == 1
 
 
-def test_a_new_manifest_for_the_offline_model_has_the_tools_that_it_works_with() -> None:
-    manifest = reload(new_manifest_text("x", "offline:surveyor"))
-    assert set(manifest.tools.enable) == {"read_file", "list_files", "find_files", "append_file", "write_file"}
-    assert manifest.scope.write and manifest.model.api_key_env is None
-
-
-def test_the_comments_of_a_new_manifest_are_true_toml(tmp_path: Path) -> None:
-    """Each key that is commented out, taken in, is a value that its model accepts."""
-    lines = [line.removeprefix("# ") for line in new_manifest_text("auditor", "offline:surveyor").splitlines()]
-    section, wanted = "", {"fallback", "max_cost_usd", "reasoning", "temperature", "max_requests"}
-    seen: set[str] = set()
-    for line in lines:
-        if line.startswith("["):
+def test_the_comments_of_a_new_manifest_are_true_toml() -> None:
+    """Each key that is commented out, taken in alone, is a value that its model accepts."""
+    text = new_manifest_text("auditor.toml", "anthropic:claude-sonnet-5-5", {}, full=True)
+    section, seen = "", set[str]()
+    for line in (line.removeprefix("# ") for line in text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
             section = line
         name = line.split(" = ")[0]
-        if name in wanted and section in ("[worker]", "[model]", "[limits]"):
+        if " = " not in line or not name.isidentifier() or name in {"extends", "output_schema", "system_prompt_file"}:
+            continue
+        if section in ("[worker]", "[model]", "[limits]", "[permissions]", "[prune]", "[tools]") and name != "python":
             seen.add(name)
             extra = MODEL if section == "[model]" else f"{MODEL}{section}\n"
-            reload(f"{extra}{line}\n")
-    assert seen == wanted
-
-
-def test_a_new_manifest_needs_a_name_that_a_pod_can_have() -> None:
-    with pytest.raises(ValueError, match="name"):
-        new_manifest_text("../x", "offline:surveyor")
+            reload(f"{extra}{'' if (section, name) == ('[model]', 'name') else line}\n")
+    assert {"fallback", "max_cost_usd", "reasoning", "temperature", "max_requests", "rules", "enable"} <= seen
 
 
 def test_the_json_schema_forbids_unknown_keys_and_knows_all_sections() -> None:

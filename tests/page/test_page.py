@@ -26,7 +26,7 @@ def test_b095_hostile_text_adds_no_element_no_attribute_and_no_control() -> None
     assert len(found.raw["script"]) == 2 and found.raw["script"][1] == clean.raw["script"][1]
     entries = "\n".join(found.data["steps"]["entry"])
     assert "</script><script>document.title='PWNED'</script>" in entries
-    assert "\\u001b[31mred" in entries and "\\u2028\\u2029\\u202eevil \\u0000" in entries
+    assert "\\x1b[31mred" in entries and "\\u2028\\u2029\\u202eevil \\x00" in entries
     assert not set("\x00\x1b\u2028\u2029\u202e") & set(hostile.html(HOSTILE))
 
 

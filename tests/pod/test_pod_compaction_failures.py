@@ -9,6 +9,7 @@ import pytest
 from trio.testing import MockClock
 
 from pod.log import entries as e
+from pod.state import PodState
 from tests.pod.pod_rig import (
     Agent,
     Counted,
@@ -506,3 +507,17 @@ async def test_a_compact_model_whose_code_breaks_is_a_failed_rung_and_the_run_go
     rungs = [(r.rung, r.state) for r in rig.of(e.CompactionRung)]
     assert ("compact", "failed") in rungs
     assert any("a bug in the model's own code" in r.reason for r in rig.of(e.CompactionRung))
+
+
+def test_a_compaction_that_failed_holds_nothing_back_once_another_has_succeeded() -> None:
+    """Between runs it is tried again after a tenth more growth; that rests on the failure, which is over then."""
+    state = PodState.begin(e.SegmentStarted(session="s", segment="g", lineage=e.Lineage()))
+    at = "2026-01-01T00:00:00+00:00"
+    failed = e.CompactionFailed(compaction="c", reason="r", mandatory=False, figures={"tokens": 90_000})
+    state.apply(failed, at, 1)
+    assert state.carry().failed_at_tokens == 90_000
+    done = e.CompactionCompleted(
+        compaction="d", trigger="request_threshold", rung="compact", before=95_000, after=20_000, limit=40_000
+    )
+    state.apply(done, at, 2)
+    assert state.failed_at_tokens == state.carry().failed_at_tokens == 0

@@ -9,7 +9,7 @@ import pytest
 
 from pod.log import entries as e
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, capabilities, compacting, filler, manifest, size, summariser
-from worker.calibration import ESTIMATE_BARRED
+from worker.codes import ESTIMATE_BARRED
 from worker.models.base import Usage
 from worker.records import ReplyRecord, TokensCounted, Warned
 from worker.testing import reply, say
@@ -54,20 +54,21 @@ async def test_calibration_and_errors_go_on_in_new_segments_and_after_a_restart(
 
 async def test_while_a_model_is_barred_the_pod_compacts_on_reports_alone_until_a_count_puts_it_right(rig: Rig) -> None:
     """Three surprises in a row; then a long message of which only the estimate says that it passes the threshold."""
-    made = manifest(compaction=compacting(None, threshold=60_000))
+    made = manifest(compaction=compacting(None, threshold=100_000))
+    reports = (23_500, 47_000, 82_000, 82_100, 82_200, 100_001, 100_100)
     agent = Agent(
-        lambda request, number: reply(say("ok"), usage=Usage(input_tokens=12_000 * number, output_tokens=1)),
+        lambda request, number: reply(say("ok"), usage=Usage(input_tokens=reports[number - 1], output_tokens=1)),
         capabilities=capabilities(),
     )
     async with rig.open(agent, made, compact_model=summariser()) as pod:
-        for _ in range(4):
-            (await pod.run("go")).raise_for_status()
+        for n in range(5):
+            (await pod.run(filler(12_000, f"n{n}") if n < 3 else "go")).raise_for_status()
         assert [w.code for w in rig.of(Warned)].count(ESTIMATE_BARRED) == 1
-        await pod.send(filler(20_000))
+        await pod.send(filler(15_000))
         (await pod.run("go on")).raise_for_status()
-        assert rig.of(e.CompactionStarted) == [], "48,000 reported, about 70,000 estimated"
+        assert rig.of(e.CompactionStarted) == [], "82,200 reported, more than 100,000 estimated"
         (await pod.run("again")).raise_for_status()
-        assert [c.trigger for c in rig.of(e.CompactionStarted)] == ["threshold"], "60,001 are reported by now"
+        assert [c.trigger for c in rig.of(e.CompactionStarted)] == ["threshold"], "100,001 are reported by now"
 
 
 async def test_a_pod_asks_the_provider_near_its_trigger_only(rig: Rig) -> None:

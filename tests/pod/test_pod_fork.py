@@ -151,6 +151,11 @@ async def test_nothing_of_before_a_clear_comes_along_and_a_clear_of_the_fork_is_
     export_pod(rig.home, "q", packed := io.BytesIO())
     for data in (packed.getvalue(), *(p.read_bytes() for p in rig.folder("r").path.rglob("*.jsonl"))):
         assert b"what a fork may know" not in data
+    # The fork's own past has the same floor as its own segments: not shown by anything, on disk until the pod is removed.
+    assert all(not segment.origin for segment in SessionReader(rig.folder("q")).walk(origins=True))
+    assert any(b"what a fork may know" in path.read_bytes() for path in rig.folder("q").origin.iterdir())
+    op.remove(rig.home, "q")
+    assert not rig.folder("q").path.exists()
 
 
 # -- a session of its own ---------------------------------------------------------------------------------------------

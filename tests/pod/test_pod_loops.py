@@ -28,6 +28,7 @@ from worker.items import ContextItem
 from worker.models.base import Usage
 from worker.records import Warned
 from worker.testing import call, fail, reply, say
+from worker.tools import tool
 
 pytestmark = pytest.mark.anyio
 
@@ -47,24 +48,29 @@ async def test_b001_overhead_above_the_trigger_ends_with_one_named_failure(rig: 
 
 
 async def test_b002_the_number_of_an_old_segment_never_triggers_in_the_new_one(rig: Rig) -> None:
-    """B002: R1 reports 95,000, the first request of the new segment 12,000; there is exactly one new segment."""
-    fetch = Counted(300)
-    reported = {1: 95_000}
+    """B002: 95,000 are reported, and 4,000 of the first request of the new segment; there is exactly one new segment."""
+
+    @tool(max_output=1_000_000, effect="read")
+    async def fetch(n: int) -> str:
+        """Fetches page n."""
+        return filler(55_000 if n == 1 else 300, f"page {n}")
+
+    reported = {1: 100, 2: 95_000}
     agent = Agent(
         lambda request, n: reply(
-            call("fetch", n=n) if n <= 3 else say("done"),
-            usage=Usage(input_tokens=reported.get(n, 12_000), output_tokens=20),
+            call("fetch", n=n) if n <= 4 else say("done"),
+            usage=Usage(input_tokens=reported.get(n, 4_000), output_tokens=20),
         )
     )
     async with rig.open(
         agent,
         manifest(compaction=compacting(90_000, retained_tokens=8_000)),
-        tools=[fetch.tool],
+        tools=[fetch],
         compact_model=summariser(),
     ) as pod:
-        (await pod.run("fetch three")).raise_for_status()
+        (await pod.run("fetch four")).raise_for_status()
     assert len(rig.segments()) == 2
-    assert [r.call_id for r in results(agent.requests[1])] == [r.call_id for r in results(agent.requests[-1])][:1], (
+    assert [r.call_id for r in results(agent.requests[2])] == [r.call_id for r in results(agent.requests[-1])][:1], (
         "the retained tail is whole"
     )
 

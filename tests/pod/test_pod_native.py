@@ -32,6 +32,7 @@ from worker.memory import memory_of, read_by_others
 from worker.models.base import Emit, Reply, Request, Usage
 from worker.records import ModelSwitched, Warned
 from worker.testing import call, fail, reply, say, think
+from worker.tools import tool
 
 pytestmark = pytest.mark.anyio
 
@@ -104,13 +105,34 @@ async def test_the_providers_text_is_what_others_read_else_a_checkpoint(rig: Rig
     assert rig.starts()[2].carry.checkpoint.text == second.readable
 
 
-async def test_a_focus_text_is_said_not_to_be_used(rig: Rig) -> None:
+async def test_a_focus_that_a_provider_takes_none_of_is_said_not_to_be_used(rig: Rig) -> None:
     agent = NativeAgent(caller(6))
     async with rig.open(agent, native(None), tools=[Counted(1_000).tool]) as pod:
         await pod.run("go")
         assert await pod.compact("the port")
     [done] = [r for r in rig.of(e.CompactionRung) if r.state == "done"]
     assert done.figures["focus"].startswith("not used") and done.figures["model"] == "sealed:one"
+    [told] = warned(rig, "native.focus")
+    assert "takes no focus" in told.message and "responses.compact" in told.message
+
+
+async def test_a_focus_is_told_to_a_provider_that_takes_one(rig: Rig) -> None:
+    """One made without it is not taken up in its place; one made with it is."""
+
+    def answer(request: Request, number: int) -> Any:
+        tokens = 50_000 if number < 3 else 300
+        return replace(compacted("sealed:one", number, tokens=tokens), way="summarize", focused=bool(request.focus))
+
+    agent = NativeAgent(caller(6), answer=answer)
+    async with rig.open(agent, native(None), tools=[Counted(1_000).tool]) as pod:
+        await pod.run("go")
+        assert not await pod.compact(), "too large"
+        assert not await pod.compact("the port") and not await pod.compact("the port"), "too large, and then taken up"
+        assert [r.focus for r in agent.asked] == ["", "the port"]
+        assert await pod.compact("the host")
+    assert [m.focus for m in rig.of(e.NativeMade)] == [None, "the port", "the host"]
+    [done] = [r for r in rig.of(e.CompactionRung) if r.state == "done"]
+    assert "focus" not in done.figures and not warned(rig, "native.focus")
 
 
 # -- when it does not come about -------------------------------------------------------------------------------------
@@ -225,13 +247,36 @@ async def test_an_answer_that_came_as_it_was_cancelled_is_kept_and_taken_up(rig:
     assert len(agent.asked) == 1 and memories(rig) == [made.item]
 
 
+@pytest.mark.parametrize("pages", [(1_600,) * 4, (1_700,) * 4, (1_200,) * 6, (900,) * 7])
+async def test_a_last_result_above_a_small_ceiling_leaves_what_was_sent_before_it_to_the_provider(
+    rig: Rig, pages: tuple[int, ...]
+) -> None:
+    """What a request held that the provider took, and said the size of, is no larger to compact."""
+    sizes = [*pages, 6_000]
+    agent = NativeAgent(caller(len(sizes)), window=9_000)
+
+    @tool(effect="read")
+    async def fetch(n: int) -> str:
+        """Fetches page n."""
+        return filler(sizes[n - 1], f"page {n} begins")
+
+    async with rig.open(agent, native(None, ladder=("checkpoint",)), tools=[fetch]) as pod:
+        assert (await pod.run("go")).status == "finished"
+    assert rungs(rig)[0] == ("native", "tried") and "skipped" not in {state for _, state in rungs(rig)}
+    assert {c.rung for c in rig.of(e.CompactionCompleted)} == {"native"}
+    sent = [r.messages for r in agent.requests]
+    assert all(any(m.startswith(r.messages) for m in sent) for r in agent.asked), "a prefix of one that was taken"
+
+
 async def test_no_request_to_compact_is_above_the_ceiling(rig: Rig) -> None:
     """An overflow: the view is above the window, so its head is not sent to be compacted either."""
     agent = NativeAgent(caller(6), window=9_000)
     async with rig.open(agent, native(None, ladder=("checkpoint",)), tools=[Counted(3_000).tool]) as pod:
         assert (await pod.run("go")).status == "finished"
     available = 9_000 - 1_000
-    assert all(len(r.messages) / 3 < available for r in agent.asked)
+    taken = [r.messages for r in agent.requests]  # each was reported to be below the ceiling
+    for asked in agent.asked:
+        assert len(asked.messages) / 3 < available or any(each.startswith(asked.messages) for each in taken)
     skipped = [r.reason for r in rig.of(e.CompactionRung) if r.rung == "native" and r.state == "skipped"]
     assert all("above the ceiling" in reason for reason in skipped)
     assert len(skipped) + len(agent.asked) >= 1

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from pod.log import entries as e
+from pod.stored import record_change
 from tests.pod.native_rig import memories, native, rungs
 from tests.pod.pod_rig import Counted, Rig, text_of
 from worker.items import AssistantItem, ReasoningItem, make_call
 from worker.models.base import ModelSettings, Reply, Request
 from worker.models.registry import create_model
-from worker.records import ReplyRecord, Warned
+from worker.records import ProviderRefused, ReplyRecord, Warned
 from worker.testing import make_reply
 from worker.testing.provider_agent import ProviderAgent
 from worker.testing.provider_server import Compaction, Http, ProviderServer, RecordedRequest, Tokens
@@ -177,3 +178,68 @@ async def test_b158_a_compaction_that_came_to_nothing_is_counted_once(rig: Rig, 
         await model.aclose()
     failed = [r for r in rig.of(e.CompactionRung) if r.state == "failed"]
     assert spent["prompt_tokens"] == 900_000 * len(failed) > 0 and spent["output_tokens"] == 30_000 * len(failed)
+
+
+# -- a restart --------------------------------------------------------------------------------------------------------
+
+
+@each_wire
+async def test_b076_what_a_server_rejected_is_not_asked_of_it_again_after_a_restart(rig: Rig, wire: Any) -> None:
+    """B076: neither is the memory sent to it again, nor is another one paid for; also in the segments after it."""
+    made = Server(wire, 30, always)
+    asked = native(ladder=["native", "checkpoint"])
+    with made.server as server:
+        for pages in (30, 40, 45):
+            made.agent = ProviderAgent(wire, fetching(pages), summarize=summary)
+            model = model_at(server)
+            async with rig.open(model, asked, tools=[Counted(1_500).tool]) as pod:
+                (await pod.run("fetch the pages")).raise_for_status()
+            await model.aclose()
+        assert len(rig.of(e.NativeMade)) == 2 == sum(made.carried) == len(said(rig))
+        assert len([r for r in rig.of(ProviderRefused) if r.refusals.memories]) == 2, "once for each memory"
+        skipped = [r for r in rig.of(e.CompactionRung) if (r.rung, r.state) == ("native", "skipped")]
+        assert skipped and all("its memories are not accepted" in r.reason for r in skipped)
+        made.rejects = lambda _: False
+        model = model_at(server)
+        async with rig.open(model, asked, tools=[Counted(1_500).tool]) as pod:
+            made.agent = ProviderAgent(wire, fetching(49), summarize=summary)
+            (await pod.run("fetch four more")).raise_for_status()
+            assert await pod.compact(), [w.message for w in rig.of(Warned)][-2:]  # by hand it is tried all the same
+            assert (await pod.run("go on")).status == "finished"
+            assert pod.state.history.refusals[model.name].in_a_row == 0, "it took this one back"
+        await model.aclose()
+
+
+async def test_another_manifest_or_another_server_is_asked_anew(rig: Rig) -> None:
+    made = Server("openai", 30, always)
+    asked = native(ladder=["native", "checkpoint"])
+    with made.server as server:
+        model = model_at(server)
+        async with rig.open(model, asked, tools=[Counted(1_500).tool]) as pod:
+            (await pod.run("fetch the pages")).raise_for_status()
+            known = pod.state.history.refusals[model.name]
+        await model.aclose()
+        assert known.in_a_row == 2 and len(known.memories) == 2
+        elsewhere = create_model(NAMES["openai"], ModelSettings(base_url="http://127.0.0.1:9/v1"))
+        elsewhere.recall(known)
+        assert elsewhere.refusals.memories == () and not elsewhere.memories_rejected
+        model = model_at(server)
+        other = native(13_000, ladder=["native", "checkpoint"])
+        async with rig.open(model, other, tools=[Counted(1_500).tool]) as pod:
+            record_change(pod.running.session, other, ("compaction.request_threshold: 12000 -> 13000",))
+            (await pod.run("go on")).raise_for_status()
+            assert model.memories_rejected <= 1, "what was known of before is not held against it"
+        await model.aclose()
+
+
+async def test_a_way_that_a_server_does_not_know_is_not_tried_again_after_a_restart(rig: Rig) -> None:
+    """OpenAI's own endpoint is missing: the next process knows, before it compacts anything."""
+    made = Server("openai", 20, lambda _: False)
+    with made.server as server:
+        for _ in range(2):
+            model = model_at(server)
+            async with rig.open(model, native(), tools=[Counted(1_500).tool]) as pod:
+                (await pod.run("fetch the pages")).raise_for_status()
+                assert model.refusals.ways.keys() == {"responses.compact"}
+            await model.aclose()
+    assert len(rig.of(ProviderRefused)) == 1

@@ -111,7 +111,7 @@ async def test_the_timeline_and_the_page_have_the_rung_with_its_cost(looked: Loo
 
 async def test_doctor_finds_nothing_and_search_reads_the_text(looked: Looked) -> None:
     assert "fine" in looked("doctor", "p") or "no damage" in looked("doctor", "p")
-    from pod.tools.history_scan import row_of
+    from pod.tools.history_rows import row_of
 
     row = row_of(looked.memory, "s", 1, "now")
     assert (row.type, row.text) == ("context", looked.memory.readable)

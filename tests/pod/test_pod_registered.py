@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, get_args
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from pod.context.policy import ASK_A_MODEL
 from pod.manifest.context import ACTING, ContextSection, Policy, Rung
 from pod.manifest.layers import TIGHTENING
-from tests.pod.pod_rig import Agent, Rig, caller, manifest
+from tests.pod.pod_rig import ROOT, Agent, Rig, caller, manifest
 
 POLICIES = get_args(Policy)
 
@@ -28,6 +29,15 @@ def test_every_policy_has_its_place_among_the_others_and_its_words() -> None:
     assert order[-1] == ACTING
     description = ContextSection.model_fields["policy"].description or ""
     assert all(f"`{policy}`" in description for policy in POLICIES)
+
+
+@pytest.mark.parametrize("floor", ["worker", "pod"])
+def test_no_code_of_a_warning_is_written_where_it_is_used(floor: str) -> None:
+    """They are named in `codes.py`, where whoever writes one and whoever reads it find the same."""
+    literal = re.compile(r"Warned\(\s*code=[\"']")
+    files = [path for path in (ROOT / floor).rglob("*.py") if path.name != "codes.py"]
+    assert len(files) > 50
+    assert [str(path) for path in files if literal.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -69,7 +69,7 @@ async def test_b051_what_the_next_request_adds_counts_before_it_leaves(rig: Rig)
     async with rig.open(
         agent, manifest(compaction=compacting(120_000)), tools=[big], compact_model=summariser()
     ) as pod:
-        (await pod.run("go")).raise_for_status()
+        (await pod.run("go " + filler(60_000))).raise_for_status()
     started = rig.of(e.CompactionStarted)[0]
     assert started.trigger == "request_threshold" and started.tokens > 135_000
     kinds = rig.kinds()

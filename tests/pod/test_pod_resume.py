@@ -9,8 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from pod import StoreError, UsageProblem
+from pod import Pod, StoreError, UsageProblem
 from pod.log import entries as e
+from pod.log.inbox import Command, post
 from pod.session import load
 from pod.testing import FailingFiles
 from tests.pod.pod_rig import (
@@ -396,8 +397,25 @@ anyio.run(main, backend=backend)
 async def test_a_finished_pod_has_nothing_to_resume_and_says_so(rig: Rig) -> None:
     async with rig.open(Agent(lambda r, n: say("ok"))) as pod:
         await pod.run("hello")
+        before = {path: path.read_bytes() for path in rig.folder().path.rglob("*") if path.is_file()}
+        for refused in (pod.resume, lambda: pod.run("  "), lambda: pod.send(""), lambda: pod.approve("none")):
+            with pytest.raises(UsageProblem):
+                await refused()
         with pytest.raises(UsageProblem, match="nothing to go on with"):
             await pod.resume()
+        assert before == {path: path.read_bytes() for path in rig.folder().path.rglob("*") if path.is_file()}
+        post(rig.folder(), Command(kind="stop"))
+        with pytest.raises(UsageProblem, match="nothing to go on with"):
+            await pod.resume()
+        assert len(list(rig.folder().inbox.iterdir())) == 1, "what waits in the inbox waits on"
+        post(rig.folder(), Command(kind="send", args={"text": "more"}))
+        assert (await pod.resume()).text == "ok", "a message that waits there is something to go on with"
+
+
+def test_a_script_whose_task_is_blank_makes_no_pod(rig: Rig) -> None:
+    with pytest.raises(UsageProblem, match="empty"):
+        Pod.run_sync(manifest(), " ", name="p", home=rig.home, cwd=rig.cwd, model=Agent(lambda r, n: say("ok")))
+    assert not rig.home.exists()
 
 
 async def test_tools_that_changed_at_a_resume_are_recorded_once(rig: Rig) -> None:

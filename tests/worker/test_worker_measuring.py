@@ -11,7 +11,8 @@ import pytest
 
 from tests.worker.loop_rig import YieldAt, journal_of, put_user, replies, window, worker_of
 from worker import counting
-from worker.calibration import ESTIMATE_BARRED, Calibration
+from worker.calibration import Calibration
+from worker.codes import ESTIMATE_BARRED
 from worker.errors import ContextOverflow, ProviderDown
 from worker.history import History
 from worker.models.base import Usage
@@ -21,6 +22,12 @@ from worker.testing import ScriptedModel, fail, reply, say
 
 pytestmark = pytest.mark.anyio
 WORDS = "word " * 20_000
+LONG = "word " * 10_500
+"""Some 12,000 estimated tokens."""
+
+SURPRISES = (23_500, 47_000, 82_000)
+"""What is reported of one, two and three of them: each time by more than the buffer above the estimate, calibrated by the
+reports before, and each time a size that the request may have."""
 
 
 class Counts(ScriptedModel):
@@ -164,11 +171,11 @@ def surprise(tokens: int) -> Any:
 
 
 async def test_a_model_that_under_counts_three_times_is_barred_says_so_once_and_no_longer_triggers() -> None:
-    steps = [surprise(20_000 * n) for n in range(1, 5)]
+    steps = [surprise(tokens) for tokens in (*SURPRISES, 82_100)]
     with ScriptedModel(steps) as model:
         worker = worker_of(model)
         for n in range(1, 5):
-            await worker.ask("go")
+            await worker.ask(LONG if n <= 3 else "go")
             assert worker.history.calibration.barred(model.name) == (n >= 3)
         (warned,) = (w for w in journal_of(worker).of(Warned) if w.code == ESTIMATE_BARRED)
         assert warned.figures["model"] == model.name
@@ -178,14 +185,14 @@ async def test_a_model_that_under_counts_three_times_is_barred_says_so_once_and_
 
 
 async def test_a_count_puts_a_barred_model_right() -> None:
-    with Counts([surprise(20_000 * n) for n in range(1, 4)] + [say("ok")], 81_000) as model:
+    with Counts([surprise(tokens) for tokens in SURPRISES] + [say("ok")], 101_000) as model:
         worker = worker_of(model)
         for _ in range(3):
-            await worker.ask("go")
-        worker.sender.thresholds = at(80_000)
-        worker.interceptors = [YieldAt(80_000)]
+            await worker.ask(LONG)
+        worker.sender.thresholds = at(100_000)
+        worker.interceptors = [YieldAt(100_000)]
         outcome = await worker.ask(WORDS)
-        assert isinstance(outcome, Yielded) and outcome.detail["tokens"] == 81_000
+        assert isinstance(outcome, Yielded) and outcome.detail["tokens"] == 101_000
         assert not worker.history.calibration.barred(model.name)
         worker.interceptors = []
         await worker.run()

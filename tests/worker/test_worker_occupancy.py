@@ -109,7 +109,7 @@ async def test_cached_tokens_count_once(total: int, cached: int) -> None:
     usage = Usage(input_tokens=total, cached_tokens=cached, output_tokens=1)
     with ScriptedModel([reply(say("a"), usage=usage), say("b")], capabilities=window(400_000)) as model:
         worker = worker_of(model, interceptors=[YieldAt(250_000)])
-        assert await worker.ask("go") == Finished("a")
+        assert await worker.ask("word " * 130_000) == Finished("a")
         assert worker.sender.occupancy().tokens == 184_705
         assert await worker.ask("go") == Finished("b")
 
@@ -163,7 +163,7 @@ async def test_what_the_next_request_adds_is_in_the_number() -> None:
     step = reply(call("act", n=1), usage=Usage(input_tokens=100_000, output_tokens=20))
     with ScriptedModel([step], capabilities=window(128_000)) as model:
         worker = worker_of(model, [act.tool], [YieldAt(120_000)])
-        outcome = await worker.ask("go")
+        outcome = await worker.ask("word " * 70_000)
     assert isinstance(outcome, Yielded)
     assert outcome.detail["tokens"] == 100_020 + estimate_item(results(worker)[0], "o200k")
     assert outcome.detail["tokens"] >= 140_000

@@ -339,6 +339,7 @@ async def test_an_overflow_that_states_its_limit_teaches_the_window() -> None:
             requested=40_000,
             counted=23_616,
             parts=(0, 9),
+            whole=9,
             declared=200_000,
             message="too long",
         )
@@ -405,7 +406,7 @@ async def test_a_stated_limit_below_what_the_model_accepted_teaches_nothing(limi
     refusals = [fail(ContextOverflow(f"70 tokens > {limit} maximum", limit=limit))] * 6
     with ScriptedModel([accepted, *refusals, say("ok")]) as model:
         worker = worker_of(model)
-        assert await worker.ask("go") == Finished("one")
+        assert await worker.ask("word " * 6_000) == Finished("one")
         for _ in refusals:
             outcome = await worker.ask("x")
             assert isinstance(outcome, Failed) and outcome.kind == "overflow" and "70 tokens" in outcome.message
@@ -428,13 +429,13 @@ async def test_no_window_is_learned_that_would_hold_no_request(limit: int | None
 
 
 async def test_what_the_model_accepts_later_widens_what_was_learned() -> None:
-    accepted = reply(say("one"), usage=Usage(input_tokens=70_000, output_tokens=5))
-    with ScriptedModel([fail(ContextOverflow("?")), accepted]) as model:
+    accepted = reply(say("one"), usage=Usage(input_tokens=5_000, output_tokens=5))
+    with ScriptedModel([fail(ContextOverflow("?")), accepted], capabilities=window(8_000)) as model:
         worker = worker_of(model)
-        assert isinstance(await worker.ask("go"), Failed)
-        assert worker.sender.budget(model).window == 50_000
+        assert isinstance(await worker.ask("word " * 2_000), Failed)
+        assert worker.sender.budget(model).window == LEAST_GUESSED
         await worker.run()
-        assert worker.sender.budget(model).window == 70_000
+        assert worker.sender.budget(model).window == 5_000
 
 
 async def test_a_window_declared_anew_stands_in_the_place_of_what_was_learned() -> None:

@@ -119,10 +119,19 @@ def _readable(fd: int) -> bool:
 
 
 async def start_child(
-    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], mark: Mapping[str, str], write_end: int
+    argv: Sequence[str],
+    cwd: Path,
+    environment: Mapping[str, str],
+    mark: Mapping[str, str],
+    write_end: int,
+    *,
+    read_from: int | None = None,
+    errors_to: int | None = None,
 ) -> Child:
-    """Starts a command in a session of its own, its input at end of file, its output going to `write_end`, which is
-    closed here.
+    """Starts a command in a session of its own, its output going to `write_end`, which is closed here.
+
+    It reads from the descriptor `read_from` (None: at end of file); what it writes to standard error goes to `errors_to`,
+    which is closed here too (None: to its output).
 
     Not cancellable, so that no child runs that nobody knows. Raises `OSError` where it can't be started.
     """
@@ -136,9 +145,9 @@ async def start_child(
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
                 program,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if read_from is None else read_from,
                 stdout=write_end,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.STDOUT if errors_to is None else errors_to,
                 cwd=cwd,
                 env=environment,
                 start_new_session=True,
@@ -151,6 +160,8 @@ async def start_child(
         raise
     finally:
         os.close(write_end)
+        if errors_to is not None:
+            os.close(errors_to)
         if told is not None:
             os.close(told)
     if report is not None:

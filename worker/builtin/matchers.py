@@ -21,6 +21,7 @@ from typing import IO, Any, NamedTuple
 import anyio
 
 from worker.builtin.blocking import in_thread
+from worker.builtin.sandbox import Sandbox
 from worker.builtin.search_child import clip
 from worker.tools import ToolFault
 
@@ -51,20 +52,27 @@ def ripgrep() -> str | None:
 
 
 async def find_hits(
-    search: Search, root: Path, paths: Sequence[str], hits: list[Hit], limit: int, skipped: Counter[str]
+    search: Search,
+    root: Path,
+    paths: Sequence[str],
+    hits: list[Hit],
+    limit: int,
+    skipped: Counter[str],
+    sandbox: Sandbox | None = None,
 ) -> bool:
     """Adds hits in the files, in order, to `hits`, at most `limit`; False where there are more.
 
     Files that cannot be searched are counted in `skipped`. Cancelled, the search process is gone, and `hits` holds
-    what was found so far. Raises `ToolFault` for an expression that is none.
+    what was found so far. With a sandbox, the process sees the root and nothing
+    else of the scope. Raises `ToolFault` for an expression that is none.
     """
     if not paths:
         return True
     program = ripgrep()
     if program is None:
-        return await _with_python(search, root, paths, hits, limit, skipped)
+        return await _with_python(search, root, paths, hits, limit, skipped, sandbox)
     for batch in _batches(paths):
-        if not await _with_ripgrep(program, search, root, batch, hits, limit, skipped):
+        if not await _with_ripgrep(program, search, root, batch, hits, limit, skipped, sandbox):
             return False
     return True
 
@@ -82,7 +90,13 @@ def _batches(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 async def _with_python(
-    search: Search, root: Path, paths: Sequence[str], hits: list[Hit], limit: int, skipped: Counter[str]
+    search: Search,
+    root: Path,
+    paths: Sequence[str],
+    hits: list[Hit],
+    limit: int,
+    skipped: Counter[str],
+    sandbox: Sandbox | None,
 ) -> bool:
     def take(line: bytes) -> bool:
         kind, *values = json.loads(line)
@@ -99,7 +113,10 @@ async def _with_python(
     order = json.dumps(search._asdict()).encode() + b"\n" + b"\0".join(map(os.fsencode, paths))
     with tempfile.TemporaryFile() as stdin:
         await in_thread(_fill, stdin, order)
-        argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("search_child.py")), str(root)]
+        child = Path(__file__).with_name("search_child.py")
+        argv = [sys.executable, "-I", "-S", str(child), str(root)]
+        if sandbox is not None:
+            argv = await in_thread(sandbox.reading, argv, root, (root, child, Path(sys.base_prefix)))
         whole, code, errors = await _lines_of(argv, root, stdin, take)
     if whole and code:
         raise ToolFault(f"the search failed: {errors[-300:]}")
@@ -112,7 +129,14 @@ def _fill(file: IO[bytes], data: bytes) -> None:
 
 
 async def _with_ripgrep(
-    program: str, search: Search, root: Path, paths: list[str], hits: list[Hit], limit: int, skipped: Counter[str]
+    program: str,
+    search: Search,
+    root: Path,
+    paths: list[str],
+    hits: list[Hit],
+    limit: int,
+    skipped: Counter[str],
+    sandbox: Sandbox | None,
 ) -> bool:
     waiting: list[Hit] = []
 
@@ -134,7 +158,10 @@ async def _with_ripgrep(
     argv = [program, "--json", "--no-config", "--no-ignore", "--hidden", "--no-messages", "--sort", "path"]
     argv += ["--fixed-strings"] if not search.regex else []
     argv += ["--ignore-case"] if search.ignore_case else ["--case-sensitive"]
-    whole, code, errors = await _lines_of([*argv, "--regexp", search.pattern, "--", *paths], root, None, take)
+    argv += ["--regexp", search.pattern, "--", *paths]
+    if sandbox is not None:
+        argv = await in_thread(sandbox.reading, argv, root, (root,))
+    whole, code, errors = await _lines_of(argv, root, None, take)
     if not whole:
         hits.extend(waiting[: limit - len(hits)])
     elif code == 2 and errors:

@@ -147,13 +147,24 @@ class Target(NamedTuple):
         return sorted(found)
 
     def signal(self, number: signal.Signals, pids: list[int]) -> None:
-        """Sends a signal to the group and to each of `pids`."""
-        if self.pgid is not None:
+        """Sends a signal to the group and to each of `pids`.
+
+        What only holds a sandbox is spared, but for KILL: all in it is killed with it, and gets no time to end by itself.
+        """
+        wardens = [] if number == signal.SIGKILL else [pid for pid in pids if _holds_a_sandbox(pid)]
+        if self.pgid is not None and not wardens:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pgid, number)
-        for pid in pids:
+        for pid in pids if not wardens else sorted({*pids} - {*wardens}):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+
+def _holds_a_sandbox(pid: int) -> bool:
+    try:
+        return (_PROC / str(pid) / "comm").read_text(errors="replace").strip() == "bwrap"
+    except OSError:
+        return False
 
 
 async def end(target: Target, *, grace: float) -> list[int]:

@@ -41,6 +41,7 @@ BUILTIN: dict[str, BuiltinTool] = {
     "find_files": BuiltinTool("worker.builtin.list_files", "find_files"),
     "search_text": BuiltinTool("worker.builtin.search_text", "search_text"),
     "shell": BuiltinTool("worker.builtin.shell", "make_shell"),
+    "fetch_url": BuiltinTool("worker.builtin.fetch_url", "make_fetch_url"),
     "jobs": BuiltinTool("worker.builtin.jobs", "make_jobs"),
     "tasks": BuiltinTool("worker.builtin.tasks", "tasks"),
 }

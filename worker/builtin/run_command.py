@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,34 +42,45 @@ async def run_command(
     collector: OutputCollector,
     timeout: float | None,
     grace: float = 2.0,
+    read_from: int | None = None,
+    errors: OutputCollector | None = None,
 ) -> Ended:
     """Runs `argv` with its input at end of file, and gives its output, both streams in order, to `collector`.
+
+    `read_from` is the descriptor of a file that it reads instead; with `errors`, what it writes to standard error goes there.
 
     Returns when the command has ended, whoever still holds the pipe (case B084); processes that it left are ended then:
     what is in its group, carries `mark` in its environment or, on Linux, descends from it in any way. After `timeout` seconds the whole group is
     ended: TERM, `grace` seconds, KILL. Cancelled, it does the same before the cancellation goes on (cases B085 and
     B086). Raises `OSError` where `argv` cannot be started.
     """
+    with ExitStack() as stack:
+        read_end, write_end = _pipe(stack)
+        streams, errors_to = {read_end: collector}, None
+        if errors is not None:
+            errors_end, errors_to = _pipe(stack)
+            streams[errors_end] = errors
+        child = await start_child(
+            argv, cwd, {**environment, **mark}, mark, write_end, read_from=read_from, errors_to=errors_to
+        )
+        stack.callback(child.close)
+        return await _follow(child, streams, timeout, grace)
+
+
+def _pipe(stack: ExitStack) -> tuple[int, int]:
+    """A pipe whose end to read from does not block and is closed with the stack."""
     read_end, write_end = os.pipe()
+    stack.callback(os.close, read_end)
     os.set_blocking(read_end, False)
-    try:
-        child = await start_child(argv, cwd, {**environment, **mark}, mark, write_end)
-        try:
-            return await _follow(child, read_end, collector, timeout, grace)
-        finally:
-            child.close()
-    finally:
-        os.close(read_end)
+    return read_end, write_end
 
 
-async def _follow(
-    child: Child, read_end: int, collector: OutputCollector, timeout: float | None, grace: float
-) -> Ended:
+async def _follow(child: Child, streams: Mapping[int, OutputCollector], timeout: float | None, grace: float) -> Ended:
     at_end = anyio.Event()
     timed_out, settled, left, survivors = False, False, 0, list[int]()
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_drain, read_end, collector, at_end)
+            tasks.start_soon(_drain_all, streams, at_end)
             with anyio.move_on_after(timeout) as waiting:
                 await child.wait()
             timed_out = waiting.cancelled_caught
@@ -96,14 +108,20 @@ async def _follow(
     return Ended(child.code, timed_out, left, survivors)
 
 
-async def _drain(read_end: int, collector: OutputCollector, at_end: anyio.Event) -> None:
+async def _drain_all(streams: Mapping[int, OutputCollector], at_end: anyio.Event) -> None:
+    async with anyio.create_task_group() as tasks:
+        for read_end, collector in streams.items():
+            tasks.start_soon(_drain, read_end, collector)
+    at_end.set()
+
+
+async def _drain(read_end: int, collector: OutputCollector) -> None:
     """Reads until all writers are gone, also past every cap: a full pipe would stop the command."""
     while True:
         await anyio.wait_readable(read_end)
         with contextlib.suppress(BlockingIOError):
             data = os.read(read_end, _PIECE)
             if not data:
-                at_end.set()
                 return
             if collector.spooling:
                 await anyio.to_thread.run_sync(collector.feed, data)

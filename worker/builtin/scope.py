@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
+from worker.builtin.protected import Protected
 from worker.tools import ToolFault
 
 Use: TypeAlias = Literal["read", "write"]
@@ -78,11 +79,12 @@ class Appended:
 class Scope:
     """The working folder with the roots that may be read and written.
 
-    `read` and `write` are relative to `cwd`; what may be written may be read too. `protected` places and every `.git`
-    are never written. All methods block (call them in a thread), and raise `ToolFault` with the path and a way out.
+    `read` and `write` are relative to `cwd`; what may be written may be read too. `protected` places, every `.git` and
+    every `.pod` are never written. All methods block (call them in a thread), and raise `ToolFault` with the path and a way out.
 
     Names are resolved first; then each folder on the resolved path is opened from the one above without following
-    links, so that a folder or file swapped for a link after the decision is refused, not followed (case B098).
+    links, so that a folder or file swapped for a link after the decision is refused, not followed (case B098). For a write
+    each of them is compared with the protected places by what it is, so that no other name leads there.
     """
 
     def __init__(
@@ -96,7 +98,7 @@ class Scope:
         self.cwd = Path(os.path.realpath(cwd))
         self.write_roots = tuple(self._root(p) for p in write)
         self.read_roots = tuple(dict.fromkeys([*(self._root(p) for p in read), *self.write_roots]))
-        self.protected = tuple(self._root(p) for p in protected)
+        self.protected = Protected(self._root(p) for p in protected)
         self.hidden: Callable[[Path], bool] = lambda _: False
         """Paths that no error may name as the one that was perhaps meant."""
 
@@ -128,7 +130,7 @@ class Scope:
         if not any(resolved.is_relative_to(root) for root in roots):
             raise self._outside(text, lexical, resolved, use, roots)
         if use == "write":
-            self._check_protected(text, lexical, resolved)
+            self.protected.check_names(text, Path(os.path.normpath(lexical)), resolved)
         return resolved
 
     def _outside(self, text: str, lexical: Path, resolved: Path, use: Use, roots: tuple[Path, ...]) -> ToolFault:
@@ -139,29 +141,26 @@ class Scope:
             f"Choose a path there, or ask the user to add the folder to [scope] {use}."
         )
 
-    def _check_protected(self, text: str, lexical: Path, resolved: Path) -> None:
-        parts = (*Path(os.path.normpath(lexical)).parts, *resolved.parts)
-        if any(part.lower() == ".git" for part in parts):
-            raise ToolFault(
-                f"not written: {text} lies in a .git directory, which tools leave alone. Use git itself for that."
-            )
-        if any(resolved.is_relative_to(place) for place in self.protected):
-            raise ToolFault(f"not written: {text} lies in a protected place of the runtime. Choose another path.")
-
     def open_folder(self, resolved: Path, *, make: bool = False) -> int:
         """A descriptor of the folder at a resolved path, reached without following links; the caller closes it.
 
-        `make` makes missing folders. Raises `OSError`.
+        `make` makes missing folders, for a write; none of the folders on the way is a protected one then. Raises
+        `OSError`, `ToolFault`.
         """
+        guard = self.protected.guard(resolved) if make else None
         fd = os.open(resolved.anchor, _FOLDER)
         try:
             for part in resolved.parts[1:]:
+                if guard is not None:
+                    guard.check_folder(os.fstat(fd))
                 if make:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(part, dir_fd=fd)
                 below = os.open(part, _FOLDER, dir_fd=fd)
                 os.close(fd)
                 fd = below
+            if guard is not None:
+                guard.check_folder(os.fstat(fd))
         except BaseException:
             os.close(fd)
             raise
@@ -212,6 +211,7 @@ class Scope:
             old = _stat_in(folder, resolved.name)
             if old is not None:
                 _only_regular(name, old)
+                self.protected.guard(resolved).check_file(old)
             linked = old if old is not None and old.st_nlink > 1 else None
             fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE, 0o666, dir_fd=folder)
             try:
@@ -260,6 +260,7 @@ class Scope:
             with os.fdopen(fd, "r+b", buffering=0) as file:
                 info = os.fstat(fd)
                 _only_regular(name, info)
+                self.protected.guard(resolved).check_file(info)
                 try:
                     yield Appended(resolved, name, file, None if old is None else info)
                 except BaseException:

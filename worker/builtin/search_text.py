@@ -14,6 +14,7 @@ from worker.builtin.blocking import give_up_if_cancelled, in_thread
 from worker.builtin.glob import Glob
 from worker.builtin.matchers import Hit, Search, find_hits
 from worker.builtin.path_filter import Visible
+from worker.builtin.sandbox import lent
 from worker.builtin.scope import Scope
 from worker.builtin.walk import SECONDS, Walk, folder_in_scope, safe_name, skipped_words
 from worker.items import ToolOutput
@@ -66,7 +67,8 @@ async def search_text(
     hits: list[Hit] = []
     with anyio.move_on_after(SECONDS) as within:
         search = Search(pattern, regex, ignore_case)
-        if not await find_hits(search, chosen.root, chosen.paths, hits, limit, chosen.skipped):
+        sandbox = lent(context.services)
+        if not await find_hits(search, chosen.root, chosen.paths, hits, limit, chosen.skipped, sandbox):
             chosen.stopped = f"stopped at {limit} lines"
     if within.cancelled_caught:
         chosen.stopped = f"stopped after {SECONDS:g} s"

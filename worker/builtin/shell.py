@@ -17,6 +17,7 @@ from worker.builtin.output import Collected, OutputCollector
 from worker.builtin.process_table import call_environment
 from worker.builtin.processes import Processes
 from worker.builtin.run_command import Ended, run_command
+from worker.builtin.sandbox import lent
 from worker.builtin.shell_environment import shell_environment
 from worker.ids import uuid7
 from worker.items import SUMMARY_CHARS, SUMMARY_LINES, ToolOutput
@@ -69,18 +70,23 @@ def make_shell(*, timeout: float = TIMEOUT, max_output: int = MAX_OUTPUT, env: S
 async def _start_job(command: str, context: ToolContext, env: Sequence[str]) -> ToolOutput:
     processes = context.get(Processes)
     outputs: list[ToolOutput] = []
+    argv, environment = await _started_as(command, context, env)
     # Once the job runs, its entry has to reach the log: a cancellation waits for these some ten milliseconds.
     with anyio.CancelScope(shield=True):
         job = await processes.start(
-            shell_argv(command),
-            command=command,
-            cwd=context.cwd,
-            environment=shell_environment(env),
-            call_id=context.call_id,
+            argv, command=command, cwd=context.cwd, environment=environment, call_id=context.call_id
         )
         summary = f"background job {job.id} started (pid {job.pid}): {_first_line(command)}"
         outputs.append(ToolOutput(summary=summary, state=await job_state(processes)))
     return outputs[0]
+
+
+async def _started_as(command: str, context: ToolContext, env: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The arguments and the environment with which a command line is started."""
+    argv, environment = shell_argv(command), shell_environment(env)
+    if (sandbox := lent(context.services)) is None:
+        return argv, environment
+    return await anyio.to_thread.run_sync(sandbox.command, argv, context.cwd), sandbox.environment(environment)
 
 
 async def _run(command: str, context: ToolContext, timeout: float, max_output: int, env: Sequence[str]) -> ToolOutput:
@@ -89,12 +95,13 @@ async def _run(command: str, context: ToolContext, timeout: float, max_output: i
     owner = processes.owner if isinstance(processes, Processes) else ""
     spool = partial(artifacts.writer, context.call_id, "shell.txt") if isinstance(artifacts, Artifacts) else None
     collector = OutputCollector(max_output, spool)
+    argv, environment = await _started_as(command, context, env)
     started = time.monotonic()
     try:
         ended = await run_command(
-            shell_argv(command),
+            argv,
             cwd=context.cwd,
-            environment={**shell_environment(env), **call_environment(context.call_id, owner)},
+            environment={**environment, **call_environment(context.call_id, owner)},
             # Unlike a call id, it is never used twice: what carries it belongs to this very command.
             mark={"POD_COMMAND_ID": uuid7()},
             collector=collector,
@@ -106,7 +113,10 @@ async def _run(command: str, context: ToolContext, timeout: float, max_output: i
         collector.close()
     output = collector.finish()
     headline = _headline(command, ended, output, time.monotonic() - started, timeout)
-    return _as_output(headline, output, is_error=ended.code != 0 or ended.timed_out)
+    is_error = ended.code != 0 or ended.timed_out
+    sandbox = lent(context.services)
+    note = sandbox.told() if sandbox is not None and is_error else ""
+    return _as_output(headline, output, note, is_error=is_error)
 
 
 def _headline(command: str, ended: Ended, output: Collected, seconds: float, timeout: float) -> str:
@@ -135,9 +145,12 @@ def _first_line(command: str) -> str:
     return line if line == command.strip() and len(line) <= 100 else line[:97] + "..."
 
 
-def _as_output(headline: str, output: Collected, *, is_error: bool) -> ToolOutput:
-    """Short outputs stand in the summary, which outlasts a prune; others are content."""
+def _as_output(headline: str, output: Collected, note: str, *, is_error: bool) -> ToolOutput:
+    """Short outputs stand in the summary, which outlasts a prune; others are content. `note` stands behind them."""
     text = output.text.rstrip("\n")
+    if note:
+        text = f"{text}\n{note}" if text else note
+        output = output._replace(text=f"{text}\n")
     whole = f"{headline}\n{text}" if text else headline
     if output.artifact is None and len(whole) <= SUMMARY_CHARS and whole.count("\n") < SUMMARY_LINES:
         return ToolOutput(summary=whole, is_error=is_error)

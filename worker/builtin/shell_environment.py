@@ -2,7 +2,7 @@
 
 It keeps secrets out of what commands inherit, their supervisor's environment among it, and is no wall: a command runs as
 the same user as the runtime, and may read `/proc/PID/environ` of the runtime or the files of that user. What must not be
-reachable needs a sandbox: another user, or a container that holds no more than the work.
+reachable needs the sandbox (`worker.builtin.sandbox`), another user, or a container that holds no more than the work.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from worker.models.base import (
     Delta,
     Emit,
     ModelSettings,
+    Refusals,
     Reply,
     Request,
     StopReason,
@@ -39,9 +40,10 @@ from worker.models.chat_quirks import check_key
 from worker.models.classify import classify, empty_stream, silent_overflow
 from worker.models.encoding import SideEncoder, dumps, listing, mapping
 from worker.models.encoding import count as whole_number
+from worker.models.reported import OVERRUN, checked
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
-from worker.text import clean
+from worker.text import clean, sha256
 
 RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instructions"})
 """Fields of a request that `extra_body` cannot set: they are the runtime's own."""
@@ -52,6 +54,10 @@ _ABOUT_MEMORY = re.compile(r"compaction|\bcmp_", re.IGNORECASE)
 
 EFFORTS = ((0, "none"), (2_048, "low"), (8_192, "medium"))
 """Reasoning budgets in tokens and the effort that stands for each, where a model takes a label only."""
+
+
+KEPT_REJECTED = 16
+"""Rejected memories that are remembered; a session holds one at a time."""
 
 
 class Assembler:
@@ -119,7 +125,9 @@ class Assembler:
 
     def cut(self) -> bool:
         """Whether the output limit ended the reply, whatever the provider says the reason is (B111)."""
-        return self.stop == "length" or 0 < self._request.max_output_tokens <= self.usage.output_tokens
+        most = self._request.max_output_tokens
+        # An output far above its limit is no figure that can be true.
+        return self.stop == "length" or 0 < most <= self.usage.output_tokens <= int(most * OVERRUN)
 
 
 class CallParts:
@@ -184,6 +192,7 @@ class HttpModel:
             raise ConfigError(f"extra_body cannot set {', '.join(sorted(bad))}: the runtime writes these fields itself")
         self.base_url = self.clean_base_url(check_base_url(self.settings.base_url or self.default_base_url))
         self.local = is_loopback(self.base_url)
+        self._server = sha256(self.base_url)[:16]
         self.official = self.base_url == self.default_base_url
         if self.settings.api_key_env and client is None:
             check_key(self.settings.api_key_env, self.base_url, anthropic=self.sdk == "anthropic", model=self.name)
@@ -285,6 +294,18 @@ class HttpModel:
         elif self._doubted and (memory := memory_of(request.items)) and memory.digest in self._doubted:
             self._doubted.discard(memory.digest)
             self.memories_rejected += 1
+
+    @property
+    def refusals(self) -> Refusals:
+        """What this server is known not to take. A memory that is only doubted is not among it."""
+        judged = tuple(sorted(self._encoder.rejected - self._doubted))
+        return Refusals(server=self._server, memories=judged[-KEPT_REJECTED:], in_a_row=self.memories_rejected)
+
+    def recall(self, refusals: Refusals) -> None:
+        """Goes on from what was known of this server; of another one, nothing changes."""
+        if refusals.server == self._server:
+            self._send_rejected(self._encoder.rejected | set(refusals.memories))
+            self.memories_rejected = max(self.memories_rejected, refusals.in_a_row)
 
     def learn(self, window: int) -> None:
         """Takes a window in tokens that the provider named; a window from the manifest outranks it."""
@@ -398,12 +419,12 @@ class HttpModel:
 
     def _reply(self, request: Request, sink: Assembler, request_id: str | None) -> Reply:
         items = sink.items()
-        caps = self.capabilities
+        caps, usage = self.capabilities, checked(sink.usage, self.asked(request))
         why = silent_overflow(
             stop=sink.stop,
             produced=any(item.type in ("assistant", "tool_call") for item in items),
             asked=self.asked(request),
-            usage=sink.usage,
+            usage=usage,
             window=caps.window,
             window_known=caps.window_source != "fallback",
         )
@@ -411,7 +432,7 @@ class HttpModel:
             raise ContextOverflow(
                 why,
                 limit=None,
-                requested=sink.usage.input_tokens,
+                requested=usage.input_tokens,
                 status=200,
                 code=sink.native_stop or None,
                 request_id=request_id,
@@ -419,7 +440,7 @@ class HttpModel:
             )
         return Reply(
             items=tuple(items),
-            usage=sink.usage,
+            usage=usage,
             stop=sink.stop,
             native_stop=sink.native_stop,
             provider_id=sink.provider_id or request_id,

@@ -25,7 +25,7 @@ from worker.items import (
 from worker.models.adapter import Assembler, effort
 from worker.models.anthropic_stream import COMPACTED, PROVIDER, MessagesAssembler
 from worker.models.base import Capabilities, Compacted, Emit, ModelSettings, NativeWay, Request, ToolClearing, ToolSpec
-from worker.models.compaction import CompactingModel
+from worker.models.compaction import CompactingModel, focused
 from worker.models.encoding import (
     NO_IMAGES,
     SideEncoder,
@@ -239,10 +239,10 @@ class MessagesModel(CompactingModel):
         head = self.encode_head(request.system, request.tools, without=without) if without else self.head(request)
         tail = self._tail(request)
         if way == "summarize":
-            tail["compaction"] = {"type": "summarize"}
+            tail["compaction"] = {"type": "summarize", **focused(request)}
         else:
             trigger = {"type": "input_tokens", "value": MIN_TRIGGER}
-            edit = {"type": "compact_20260112", "trigger": trigger, "pause_after_compaction": True}
+            edit = {"type": "compact_20260112", "trigger": trigger, "pause_after_compaction": True, **focused(request)}
             tail["context_management"] = {"edits": [edit]}
         fields = self.with_extra(tail, static=False, without=without)
         return b"".join((head, *request.pieces, b"],", fields, b"}"))

@@ -8,7 +8,8 @@ from worker.errors import ContextOverflow
 from worker.items import AssistantItem, OpaqueItem, ReasoningItem, ReplyItem
 from worker.models.adapter import Assembler, CallParts, build_call
 from worker.models.base import Emit, Request, StopReason, Usage
-from worker.models.encoding import count, dumps_exact, listing, mapping
+from worker.models.encoding import dumps_exact, listing, mapping
+from worker.models.reported import Reading
 from worker.text import clean
 
 PROVIDER = "anthropic"
@@ -206,15 +207,19 @@ def messages_usage(usage: dict[str, Any]) -> Usage:
     """
     rounds = [mapping(x) for x in listing(usage.get("iterations"))]
     last = next((x for x in reversed(rounds) if x.get("type") == "message"), usage)
-    cached = count(last.get("cache_read_input_tokens"))
-    written = count(last.get("cache_creation_input_tokens"))
-    fresh = last.get("input_tokens")
-    return Usage(
-        input_tokens=None if fresh is None else count(fresh) + cached + written,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=count(usage.get("output_tokens")),
-        reasoning_tokens=count(mapping(usage.get("output_tokens_details")).get("thinking_tokens")),
+    reading = Reading()
+    cached = reading.tokens("cache_read_input_tokens", last.get("cache_read_input_tokens"))
+    written = reading.tokens("cache_creation_input_tokens", last.get("cache_creation_input_tokens"))
+    fresh = reading.tokens("input_tokens", last.get("input_tokens"))
+    # Where one of three is no number, their sum is none.
+    whole = None if fresh is None or reading.faults else fresh + (cached or 0) + (written or 0)
+    thought = mapping(usage.get("output_tokens_details")).get("thinking_tokens")
+    return reading.usage(
+        read=whole,
+        cached=cached,
+        written=written,
+        output=reading.tokens("output_tokens", usage.get("output_tokens")),
+        reasoning=reading.tokens("thinking_tokens", thought),
     )
 
 
@@ -229,6 +234,7 @@ def compaction_usage(usage: dict[str, Any]) -> Usage:
         cached_tokens=sum(x.cached_tokens for x in made),
         cache_write_tokens=sum(x.cache_write_tokens for x in made),
         output_tokens=sum(x.output_tokens for x in made),
+        faults=tuple(fault for x in made for fault in x.faults or ()) or None,
     )
 
 

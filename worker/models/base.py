@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from worker.errors import BadRequest, ModelError
 from worker.items import Item, OpaqueItem, ReplyItem
@@ -17,6 +17,10 @@ Counting: TypeAlias = Literal["none", "tokenizer", "provider"]
 NativeWay: TypeAlias = Literal["responses.compact", "compaction_trigger", "summarize", "threshold_edit"]
 """How a provider compacts a history itself: OpenAI's own endpoint, or a last item of an ordinary request; Anthropic's
 compaction request, or its edit at a threshold with a pause behind it."""
+
+FOCUSED_WAYS: frozenset[NativeWay] = frozenset({"summarize", "threshold_edit"})
+"""Those that take instructions for the summary (facts, providers 2.4); OpenAI's have no field for it, since what its endpoint
+calls instructions is the system prompt."""
 
 StopReason: TypeAlias = Literal["end", "tool_calls", "length", "refusal", "pause", "unknown"]
 
@@ -31,7 +35,8 @@ class Usage(BaseModel):
     """What the provider reported for one request, in tokens.
 
     `input_tokens` is the whole input: uncached, read from and written to the cache, whatever the provider's own dialect
-    (cases B048). It is None where the provider reported nothing.
+    (cases B048). It is None where the provider reported nothing, or nothing that can be true. `faults` names the figures
+    that could not be (see `worker.models.reported`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -41,6 +46,15 @@ class Usage(BaseModel):
     cache_write_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    faults: tuple[str, ...] | None = None
+
+    def with_cached(self, *, always: bool = False) -> Usage:
+        """With what was cached added to the input, where it can't be a part of it since it is more, or `always`: some servers
+        leave it out (B048)."""
+        read, beside = self.input_tokens, self.cached_tokens + self.cache_write_tokens
+        if read is None or not (always or beside > read):
+            return self
+        return self.model_copy(update={"input_tokens": read + beside})
 
 
 class NoCompaction(BadRequest):
@@ -134,7 +148,7 @@ class Encoder(Protocol):
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request: the view as items and as the encoded messages (with commas between them, without brackets), whole or in
-    pieces that follow each other.
+    pieces that follow each other. `focus` is what a compaction of it should look at above all, where its way can be told.
     """
 
     system: str
@@ -143,6 +157,7 @@ class Request:
     encoded: bytes | tuple[bytes, ...]
     max_output_tokens: int
     cache_key: str = ""
+    focus: str = ""
 
     @property
     def pieces(self) -> tuple[bytes, ...]:
@@ -206,13 +221,15 @@ class Model(Protocol):
 class Compacted:
     """A history as its provider has compacted it: `item` stands for all items of the request, for this model only.
 
-    `item.readable` is filled where the provider lets its summary be read. `way` is how it was made.
+    `item.readable` is filled where the provider lets its summary be read. `way` is how it was made, `focused` whether the
+    provider was told of the request's focus.
     """
 
     item: OpaqueItem
     usage: Usage
     way: NativeWay
     provider_id: str | None = None
+    focused: bool = False
 
 
 @runtime_checkable
@@ -225,6 +242,33 @@ class CompactsNatively(Protocol):
         The items of `request` end at a settled point: no call is open. Raises `ModelError` (`BadRequest` where no way is
         left); cancelled, the connection is closed and nothing is left behind.
         """
+        ...
+
+
+class Refusals(BaseModel):
+    """What a model's server did not take, as far as it is known: hashes of `memories` that it rejected, how many of them
+    `in_a_row`, and the `ways` to compact that it does not know, with its words. `server` tells one server from another.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    server: str = ""
+    memories: tuple[str, ...] = ()
+    in_a_row: int = 0
+    ways: dict[NativeWay, str] = Field(default_factory=dict[NativeWay, str])
+
+
+@runtime_checkable
+class RemembersRefusals(Protocol):
+    """A model that can go on from what its server refused of another process."""
+
+    @property
+    def refusals(self) -> Refusals:
+        """What is known."""
+        ...
+
+    def recall(self, refusals: Refusals) -> None:
+        """Goes on from what was known, where it is of this server; else nothing changes."""
         ...
 
 

@@ -7,7 +7,9 @@ import html
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 from worker.items import (
@@ -22,7 +24,7 @@ from worker.items import (
     UserItem,
 )
 from worker.models.base import ToolSpec
-from worker.text import clean, clean_deep
+from worker.text import clean, clean_deep, visible
 
 Side: TypeAlias = Literal["user", "model"]
 
@@ -34,10 +36,16 @@ NO_IMAGES = "[an image was left out: this model does not take images]"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False).encode
 _sorted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 
-# A mark that a reader could take for the wrapper's own: any bracket, slash and letter case, with blanks or invisible
-# characters.
-_GAP = r"[\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*"
-_MARK = re.compile(rf"[<＜‹]{_GAP}(?:[/／⁄]{_GAP})?(?:context|order)(?=[\s>/＞]|$)", re.IGNORECASE)
+# A mark that a reader could take for the wrapper's own: any bracket, slash, case and width of letters, letters of other
+# scripts that look alike, with blanks or invisible characters.
+_BRACKET = re.compile(r"[<＜﹤‹〈〈⟨❬❮˂ᐸ≺](?=/?(?:[\scCoO]|[^!-~]))")
+_MARK = re.compile(r"/?(?:context|order)(?:[\s>/]|$)")
+_MARK_CHARS = 9
+_ALIKE = {
+    "c": "сСϲᴄ", "o": "оОοΟᴏ", "n": "пոɴ", "t": "тТτΤᴛ", "e": "еЕεΕᴇ", "x": "хХχΧ", "r": "гʀ", "d": "ԁᴅ", "/": "⁄∕⧸╱",
+    ">": "›〉〉⟩❭❯",
+}  # fmt: skip
+_LATIN = str.maketrans({char: latin for latin, chars in _ALIKE.items() for char in chars})
 _LINE_BREAKS = re.compile(r"[\s\x00-\x1f\x7f]+")
 _SEPARATORS = re.compile(r"[\s,]*")
 _decoder = json.JSONDecoder()
@@ -86,12 +94,36 @@ def _endless(value: object) -> bool:
 
 def neutral(text: str) -> str:
     """`text` with marks that look like the wrapper's own made harmless, so that data cannot close or fake it (B044)."""
-    return _MARK.sub(lambda m: "&lt;" + m.group()[1:], text)
+    return _BRACKET.sub(lambda found: "&lt;" if _is_mark(text, found.end()) else found[0], text)
+
+
+def _is_mark(text: str, at: int) -> bool:
+    """Whether what follows a bracket reads as one of the wrapper's marks. Looks at a few visible characters."""
+    word = ""
+    for char in (text[n] for n in range(at, len(text))):
+        if char.isspace():
+            word += " " if word.strip("/") else ""
+        else:
+            word += _plain(char)
+        if len(word) >= _MARK_CHARS or (word and word.removeprefix("/")[:1] not in {"", "c", "o"}):
+            break
+    return _MARK.match(word) is not None
+
+
+@lru_cache(maxsize=2048)
+def _plain(char: str) -> str:
+    """A character as a reader takes it: nothing for what is invisible, the Latin letter that it looks like."""
+    if char.isascii():
+        return char.lower() if char.isprintable() else ""
+    if visible(char) != char or char in "\u200c\u200d" or unicodedata.category(char) in {"Cf", "Cc", "Mn"}:
+        return ""
+    parts = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", char))
+    return "".join(c for c in parts if unicodedata.category(c) != "Mn").translate(_LATIN).lower()
 
 
 def attribute(value: str) -> str:
     """A value that cannot leave its quotes or its line."""
-    return html.escape(_LINE_BREAKS.sub(" ", value), quote=True)
+    return neutral(html.escape(_LINE_BREAKS.sub(" ", value), quote=True))
 
 
 def context_text(item: ContextItem) -> str:
@@ -139,7 +171,7 @@ def listing(value: object) -> list[Any]:
 
 def count(value: object) -> int:
     """A number of tokens, 0 for any other value."""
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else 0
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf else 0
 
 
 def result_text(item: ToolResultItem) -> str:

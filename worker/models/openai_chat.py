@@ -19,7 +19,6 @@ from worker.models.encoding import (
     NO_IMAGES,
     Side,
     SideEncoder,
-    count,
     data_url,
     dumps,
     dumps_exact,
@@ -33,6 +32,7 @@ from worker.models.encoding import (
     wire_id,
     wire_name,
 )
+from worker.models.reported import Reading
 from worker.models.table import takes_images
 from worker.text import clean
 
@@ -272,18 +272,16 @@ def chat_usage(usage: dict[str, Any]) -> Usage:
     (B048).
     """
     details = mapping(usage.get("prompt_tokens_details"))
-    cached = count(details.get("cached_tokens") or usage.get("cached_tokens") or usage.get("prompt_cache_hit_tokens"))
-    written = count(details.get("cache_write_tokens"))
-    total = None if usage.get("prompt_tokens") is None else count(usage["prompt_tokens"])
-    if total is not None and cached + written > total:
-        total += cached + written
-    return Usage(
-        input_tokens=total,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=count(usage.get("completion_tokens")),
-        reasoning_tokens=count(mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")),
-    )
+    cached = details.get("cached_tokens") or usage.get("cached_tokens") or usage.get("prompt_cache_hit_tokens")
+    thought = mapping(usage.get("completion_tokens_details")).get("reasoning_tokens")
+    reading = Reading()
+    return reading.usage(
+        read=reading.tokens("prompt_tokens", usage.get("prompt_tokens")),
+        cached=reading.tokens("cached_tokens", cached),
+        written=reading.tokens("cache_write_tokens", details.get("cache_write_tokens")),
+        output=reading.tokens("completion_tokens", usage.get("completion_tokens")),
+        reasoning=reading.tokens("reasoning_tokens", thought),
+    ).with_cached()
 
 
 def _str(value: object) -> str:

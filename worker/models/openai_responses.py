@@ -41,6 +41,7 @@ from worker.models.encoding import (
     wire_name,
 )
 from worker.models.openai_stream import PROVIDER, ResponsesAssembler, responses_usage
+from worker.models.reported import checked
 from worker.models.table import known, takes_images
 
 _TRIGGER = b'{"type":"compaction_trigger"}'
@@ -233,7 +234,7 @@ class ResponsesModel(CompactingModel):
             value = mapping(answer.value)
             if value.get("error"):
                 raise classify(200, value, model=self.name)
-        usage = responses_usage(mapping(value.get("usage")))
+        usage = checked(responses_usage(mapping(value.get("usage"))))
         output = [mapping(x) for x in listing(value.get("output"))]
         made = [x for x in output if x.get("type") == "compaction"]
         if value.get("object") != "response.compaction" or len(made) != 1:

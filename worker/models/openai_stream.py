@@ -9,7 +9,8 @@ from worker.items import AssistantItem, OpaqueItem, ReasoningItem, ReplyItem
 from worker.models.adapter import Assembler, CallParts, build_call
 from worker.models.base import Emit, Request, StopReason, Usage
 from worker.models.classify import classify
-from worker.models.encoding import count, dumps_exact, listing, mapping, raw_object
+from worker.models.encoding import dumps_exact, listing, mapping, raw_object
+from worker.models.reported import Reading
 from worker.text import clean
 
 PROVIDER = "openai"
@@ -146,17 +147,15 @@ class ResponsesAssembler(Assembler):
 def responses_usage(usage: dict[str, Any]) -> Usage:
     """Usage of this API: the input includes what was read from and written to the cache (B048)."""
     details = mapping(usage.get("input_tokens_details"))
-    cached, written = count(details.get("cached_tokens")), count(details.get("cache_write_tokens"))
-    total = None if usage.get("input_tokens") is None else count(usage["input_tokens"])
-    if total is not None and cached + written > total:
-        total += cached + written
-    return Usage(
-        input_tokens=total,
-        cached_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=count(usage.get("output_tokens")),
-        reasoning_tokens=count(mapping(usage.get("output_tokens_details")).get("reasoning_tokens")),
-    )
+    reading = Reading()
+    thought = mapping(usage.get("output_tokens_details")).get("reasoning_tokens")
+    return reading.usage(
+        read=reading.tokens("input_tokens", usage.get("input_tokens")),
+        cached=reading.tokens("cached_tokens", details.get("cached_tokens")),
+        written=reading.tokens("cache_write_tokens", details.get("cache_write_tokens")),
+        output=reading.tokens("output_tokens", usage.get("output_tokens")),
+        reasoning=reading.tokens("reasoning_tokens", thought),
+    ).with_cached()
 
 
 def _summary(item: dict[str, Any]) -> str:

@@ -1,0 +1,199 @@
+"""The facts of a call that a decision looks at: what it names, and whether that is in scope."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, cast
+
+from interceptors.commands import readings, split
+from worker.addresses import address_of
+from worker.builtin.scope import LONGEST_PATH, home_expanded
+from worker.interceptor import CallContext
+from worker.text import clean
+from worker.tools import Effect, Tool, ToolFault
+
+PATH_ARGUMENTS = frozenset(
+    {
+        "path",
+        "paths",
+        "file",
+        "file_path",
+        "filepath",
+        "filename",
+        "folder",
+        "dir",
+        "directory",
+        "source",
+        "destination",
+    }
+)
+"""Arguments of file tools that name a path."""
+
+PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
+"""What a schema says of a parameter that is typed as a path."""
+
+ARTIFACT = "artifact:"
+"""Paths that begin so name the pod's own artifacts, which are readable."""
+
+SUMMARY_CHARS = 400
+"""Characters of a call that a human is shown."""
+
+
+class PathScope(Protocol):
+    """What decides on paths; `worker.builtin.scope.Scope` is one."""
+
+    cwd: Path
+
+    def resolve(self, path: str | Path, use: Literal["read", "write"] = "read") -> Path:
+        """The real path, after links. Blocks; raises `ToolFault` where it is out of scope."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A `PathScope` made of two predicates on resolved paths, for who has no `Scope`."""
+
+    in_read: Callable[[str], bool]
+    in_write: Callable[[str], bool]
+    cwd: Path = field(default_factory=Path.cwd)
+
+    def resolve(self, path: str | Path, use: Literal["read", "write"] = "read") -> Path:
+        """The real path, after links. Raises `ToolFault` where the predicate says no."""
+        if len(str(path)) > LONGEST_PATH:
+            raise ToolFault(f"{str(path)[:80]}...: the path is too long")
+        try:
+            real = Path(os.path.realpath(self.cwd / home_expanded(str(path))))
+        except (OSError, ValueError) as e:
+            raise ToolFault(f"not a path: {str(path)[:80]!r} ({e})") from e
+        if not (self.in_write if use == "write" else self.in_read)(str(real)):
+            raise ToolFault(
+                f"{path} is outside the {use} scope; choose a path in it, or add the folder to [scope] {use}"
+            )
+        return real
+
+
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What a decision looks at.
+
+    A rule that forbids or asks matches where any of `readings` does. Rules that allow must match a name of each of
+    `parts`, and only where `plain` says that the parts are all there is. `outside` is why a path is out of scope.
+    """
+
+    tool: str
+    effect: Effect
+    readings: frozenset[str] = frozenset()
+    parts: tuple[frozenset[str], ...] = ()
+    plain: bool = True
+    outside: str | None = None
+
+
+def canonical(arguments: dict[str, Any]) -> str:
+    """Arguments as JSON text that does not depend on the order of keys."""
+    return clean(json.dumps(arguments, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def facts_of(ctx: CallContext, scope: PathScope | None) -> CallFacts:
+    """The facts of a call. Blocks: paths are resolved on the disk."""
+    tool, arguments = ctx.tool, ctx.arguments
+    paths = paths_of(tool, arguments)
+    if tool.effect in ("read", "write"):
+        if paths:
+            return _file_facts(tool.name, tool.effect, paths, scope)
+        text = frozenset({canonical(arguments)})
+        return CallFacts(tool.name, tool.effect, text, (text,))
+    # Whatever else they do: a file that such a call names lies in scope.
+    outside = _file_facts(tool.name, tool.effect, paths, scope).outside if paths else None
+    if tool.effect == "process" and isinstance(command := arguments.get("command"), str):
+        commands = split(command)
+        parts = tuple(frozenset({part}) for part in commands.parts)
+        return CallFacts(tool.name, tool.effect, readings(command), parts, commands.plain, outside)
+    if tool.effect == "network" and (address := address_of(arguments)):
+        names = frozenset(name for name in (address.host, address.url) if name)
+        raw = {value for key in ("url", "host") if isinstance(value := arguments.get(key), str)}
+        return CallFacts(tool.name, tool.effect, names | raw, (names,), address.plain, outside)
+    text = frozenset({canonical(arguments)})
+    return CallFacts(tool.name, tool.effect, text, (text,), True, outside)
+
+
+def paths_of(tool: Tool, arguments: dict[str, Any]) -> list[str]:
+    """The paths that a call names, at any depth of its arguments: those typed as paths, and for a tool on files those of a
+    name in `PATH_ARGUMENTS` or of its `resource`. Artifacts of the pod are no paths, and only read.
+    """
+    names = set(_typed_as_paths(tool.parameters))
+    if tool.effect in ("read", "write"):
+        names |= {*PATH_ARGUMENTS, *((tool.resource,) if tool.resource else ())}
+    if not names:
+        return []
+    found = [path for name, value in _named(arguments) if name in names for path in _texts(value)]
+    return [path for path in found if tool.effect != "read" or not path.startswith(ARTIFACT)]
+
+
+def _named(arguments: object) -> Iterator[tuple[str, object]]:
+    """All members of the tables in a value, in their order."""
+    waiting: list[object] = [arguments]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            table = cast("dict[str, object]", value)  # arguments come from JSON
+            yield from table.items()
+            waiting += reversed(list(table.values()))
+        elif isinstance(value, list | tuple):
+            waiting += reversed(cast("Sequence[object]", value))  # what is in it is looked at one by one
+
+
+def _texts(value: object) -> list[str]:
+    values: Sequence[object] = [*cast("Sequence[object]", value)] if isinstance(value, list | tuple) else [value]
+    return [str(path) for path in values if isinstance(path, str | Path) and str(path)]
+
+
+def _typed_as_paths(schema: dict[str, Any]) -> Iterator[str]:
+    """The names of parameters whose type is a path (`pathlib.Path`), also in tables below them."""
+    for name, value in _named(schema):
+        if name == "properties" and isinstance(value, dict):
+            for key, inner in cast("dict[str, object]", value).items():  # a schema is JSON
+                if any(n == "format" and v in PATH_FORMATS for n, v in _named(inner)):
+                    yield key
+
+
+def _file_facts(tool: str, effect: Effect, paths: Sequence[str], scope: PathScope | None) -> CallFacts:
+    seen: set[str] = set(paths)
+    parts: list[frozenset[str]] = []
+    outside: str | None = None
+    for path in paths:
+        if scope is None:
+            parts.append(frozenset({path}))
+            continue
+        seen |= names_of(Path(os.path.normpath(scope.cwd / home_expanded(path))), scope.cwd)
+        try:
+            real = names_of(scope.resolve(path, "write" if effect == "write" else "read"), scope.cwd)
+        except ToolFault as e:
+            outside = str(e)
+            continue
+        seen |= real
+        parts.append(real)
+    return CallFacts(tool, effect, frozenset(seen), tuple(parts), True, outside)
+
+
+def names_of(path: Path, cwd: Path) -> frozenset[str]:
+    """How rules may name a path: whole, and from the working folder where it lies in it."""
+    names = {str(path)}
+    if path.is_relative_to(cwd):
+        names.add(path.relative_to(cwd).as_posix())
+    return frozenset(names)
+
+
+def describe(tool: str, facts: CallFacts, arguments: dict[str, Any]) -> str:
+    """A call in one line for a human, at most 400 characters."""
+    command = arguments.get("command")
+    if facts.effect == "process" and isinstance(command, str):
+        text = f"{tool}: {command}"
+    elif facts.effect in ("read", "write") and facts.parts and canonical(arguments) not in facts.parts[0]:
+        text = f"{tool}: {', '.join(min(part, key=len) for part in facts.parts)}"
+    else:
+        text = f"{tool}: {arguments.get('url') or canonical(arguments)}"
+    return text if len(text) <= SUMMARY_CHARS else f"{text[: SUMMARY_CHARS - 1]}…"
