@@ -5,6 +5,9 @@ from __future__ import annotations
 CHECKPOINT_STALE = "checkpoint.stale"
 """A checkpoint is not taken up, since its source has changed."""
 
+COMPACTION_BLOCKED = "compaction.blocked"
+"""A hook did not let a compaction begin."""
+
 COMPACTION_FAILED = "compaction.failed"
 """A compaction made no new segment, and the run goes on."""
 
@@ -14,11 +17,17 @@ COMPACTION_NOT_POSSIBLE = "compaction.not_possible"
 EMPTY_MESSAGE = "empty_message"
 """A message in the inbox had no text."""
 
+FOLDER_NOT_TRUSTED = "folder_not_trusted"
+"""The folder's own configuration asks for more than a folder that is not trusted gets."""
+
 INBOX_REFUSED = "inbox_refused"
 """A file in the inbox is no command."""
 
 INSTRUCTIONS = "instructions"
 """Something about the instruction files."""
+
+NATIVE_FOCUS = "native.focus"
+"""A provider's compaction takes no focus."""
 
 NATIVE_UNREADABLE = "native.unreadable"
 """A provider's memory has no text that others could read."""

@@ -36,7 +36,7 @@ def frozen(session: Session) -> Instructions | None:
     lost = [path for path, label in state.instructions.items() if not session.folder.holds(label)]
     if lost:
         message = f"lost, and read anew in the middle of a run: {', '.join(lost)}"
-        session.put(Warned(code="instructions", message=message, figures={"lost": lost}))
+        session.put(Warned(code=codes.INSTRUCTIONS, message=message, figures={"lost": lost}))
         return None
     files = tuple((path, session.folder.blob(label)) for path, label in state.instructions.items())
     return Instructions(files, cut=dict(state.instructions_cut))

@@ -353,7 +353,7 @@ class Running:
                 session.put(note.warning())
             self._noted = self.instructions.notes
             for text in self.doubts:
-                session.put(Warned(code="folder_not_trusted", message=text))
+                session.put(Warned(code=codes.FOLDER_NOT_TRUSTED, message=text))
             self.doubts = ()
             for interceptor in self.chain:
                 interceptor.begin_run()

@@ -177,7 +177,7 @@ class Compactor:
         if held or not mandatory:
             later = "; it is tried again after a tenth more growth" if held else ""
             message = f"{_failure(session.state)}: {reason[:1000]}{later}"
-            session.put(Warned(code="compaction.blocked", message=message, figures=figures))
+            session.put(Warned(code=codes.COMPACTION_BLOCKED, message=message, figures=figures))
         await session.sync()
         if held:
             return None

@@ -142,7 +142,7 @@ class NativeRung:
         if focus and made.focus != focus:
             figures["focus"] = "not used: the provider was not told of it"
             message = f"the provider of {model.name} takes no focus for its own compaction ({made.way}): it was not told of it"
-            self.parts.session.put(Warned(code="native.focus", message=message))
+            self.parts.session.put(Warned(code=codes.NATIVE_FOCUS, message=message))
         return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)
 
     def _checkpoint_of(self, item: OpaqueItem) -> Checkpoint | None:

@@ -16,7 +16,7 @@ import pytest
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.tls import TLSListener
 
-from interceptors.permissions import Rule, address_filter
+from interceptors.deciding import Rule, address_filter
 from worker.addresses import AddressFilter, HostEntry
 from worker.builtin.fetch_url import make_fetch_url
 from worker.builtin.web_request import Fetcher

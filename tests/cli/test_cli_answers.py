@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from cli.cli_rig import Rig
-from cli.test_cli_terminal import Terminal, terminal
+from cli.cli_screen import Terminal, terminal
 
 from worker.testing.provider_server import Answer, Call, ProviderServer
 

@@ -98,7 +98,7 @@ def test_lines_are_short_clean_and_name_failures() -> None:
     lines = Lines(width=80)
     line = lines.of(ToolCompleted(call_id="c", name="shell", status="error", summary="\x1b[31mboom\n" * 40, seconds=2))
     assert line is not None
-    assert line.startswith("  shell [error]: boom boom") and line.endswith("(2.0 s)")
+    assert line.startswith("  shell [error]: \\x1b[31mboom \\x1b[31mboom") and line.endswith("(2.0 s)")
     assert len(line) <= 80 and "\n" not in line
     warned = lines.of(Warning_(code="x", message="m" * 300))
     assert warned is not None and "m" * 300 in warned

@@ -136,7 +136,7 @@ async def test_what_the_provider_reported_of_the_prefix_is_the_measure(kit: Any)
     items = [kit.user("use tabs"), *[kit.said("word " * 400) for _ in range(30)]]
     material = kit.material(items)
     n = len(material.view)
-    raw = sum(estimate_item(item, "unknown") for item in material.view)
+    raw = sum(estimate_item(item, ScriptedModel([]).capabilities.family) for item in material.view)
     baseline = Baseline(model="offline:scripted", reported=9_000, echoed=10, covers=n, newer=n, raw=raw)
     with ScriptedModel([written(kit), say("done")]) as model:
         run = await kit.run(

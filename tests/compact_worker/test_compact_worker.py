@@ -10,7 +10,7 @@ import pytest
 from compact_worker import OWN_TOOLS, CompactSettings, Mark, Reference
 from worker.errors import AuthFailed, ContextOverflow, Overloaded
 from worker.items import OrderItem, ToolResultItem
-from worker.models.base import Capabilities, Usage
+from worker.models.base import Capabilities
 from worker.records import MemoryJournal
 from worker.retry import RetryPolicy
 from worker.testing import ScriptedModel, call, calls, fail, hang, raw_call, reply, say
@@ -254,14 +254,12 @@ async def test_below_the_reserve_every_tool_but_write_summary_is_refused(kit: An
     settings = CompactSettings(
         worker_context_max_tokens=9_000, finish_warning_remaining_tokens=8_000, final_reserve_tokens=4_000
     )
-    grown = Usage(input_tokens=5_200)
     steps = [
-        reply(call("search_session_log", query="tabs"), usage=grown),
+        reply(say("word " * 4_000), call("search_session_log", query="tabs")),
         reply(
             call("read_session_items", offset=1),
             call("unmark", path="a"),
             call("write_summary", text=kit.summary()),
-            usage=grown,
         ),
         say("done"),
     ]
@@ -276,7 +274,7 @@ async def test_below_the_reserve_every_tool_but_write_summary_is_refused(kit: An
 async def test_a_context_above_the_hard_limit_ends_the_worker(kit: Any) -> None:
     """Seed: worker_context_max_tokens is the last hard stop; the error names it."""
     settings = CompactSettings(worker_context_max_tokens=9_000)
-    step = reply(call("search_session_log", query="tabs"), usage=Usage(input_tokens=9_500))
+    step = reply(say("word " * 7_000), call("search_session_log", query="tabs"))
     with ScriptedModel([step]) as model:
         run = await kit.run(model, settings=settings)
     assert run.failed.reason == "worker_context_max_tokens" and "9,000" in run.failed.message

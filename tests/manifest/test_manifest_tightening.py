@@ -16,7 +16,7 @@ from interceptors.deciding import Rule, decide
 from interceptors.facts import facts_of
 from pod.guarding import sandbox_of
 from pod.manifest import Loaded, Manifest, ManifestError, load_manifest
-from pod.manifest.layers import TIGHTENING, tightens
+from pod.manifest.project import TIGHTENING, tightens
 from worker.builtin.sandbox import View, mounts
 from worker.builtin.scope import Scope
 from worker.history import History

@@ -429,8 +429,9 @@ def test_hooks_of_all_layers_add_up_and_a_project_that_is_not_trusted_adds_none(
     project = tmp_path / ".pod" / "config.toml"
     project.parent.mkdir()
     project.write_text("[[hooks]]\nevent = 'PreToolUse'\ncommand = ['./evil']\n")
-    with pytest.raises(ManifestError, match="may only tighten"):
-        load_manifest(path, cwd=tmp_path, env=env)
+    untrusted = load_manifest(path, cwd=tmp_path, env=env)
+    assert [hook.command for hook in untrusted.manifest.hooks] == [("everywhere",), ("mine",)]
+    assert untrusted.project is not None and [each.path[0] for each in untrusted.project.left_out] == ["hooks"]
     assert len(load_manifest(path, cwd=tmp_path, env=env, trusted=True).manifest.hooks) == 3
 
 

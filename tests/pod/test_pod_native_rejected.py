@@ -169,7 +169,7 @@ async def test_a_memory_whose_text_would_be_above_the_ceiling_never_stands_in_a_
 @each_wire
 async def test_b158_a_compaction_that_came_to_nothing_is_counted_once(rig: Rig, wire: Any) -> None:
     """B158: it was billed."""
-    made = Server(wire, 9, lambda _: False, lambda _: Compaction(None, usage=Tokens(900_000, 30_000)))
+    made = Server(wire, 9, lambda _: False, lambda _: Compaction(None, usage=Tokens(9_000, 3_000)))
     with made.server as server:
         model = model_at(server)
         async with rig.open(model, native(ladder=["native", "checkpoint"]), tools=[Counted(1_500).tool]) as pod:
@@ -177,7 +177,7 @@ async def test_b158_a_compaction_that_came_to_nothing_is_counted_once(rig: Rig, 
             spent = pod.state.totals.by[f"compaction:{NAMES[wire]}"]
         await model.aclose()
     failed = [r for r in rig.of(e.CompactionRung) if r.state == "failed"]
-    assert spent["prompt_tokens"] == 900_000 * len(failed) > 0 and spent["output_tokens"] == 30_000 * len(failed)
+    assert spent["prompt_tokens"] == 9_000 * len(failed) > 0 and spent["output_tokens"] == 3_000 * len(failed)
 
 
 # -- a restart --------------------------------------------------------------------------------------------------------

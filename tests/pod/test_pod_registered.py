@@ -9,7 +9,7 @@ import pytest
 
 from pod.context.policy import ASK_A_MODEL
 from pod.manifest.context import ACTING, ContextSection, Policy, Rung
-from pod.manifest.layers import TIGHTENING
+from pod.manifest.project import TIGHTENING
 from tests.pod.pod_rig import ROOT, Agent, Rig, caller, manifest
 
 POLICIES = get_args(Policy)

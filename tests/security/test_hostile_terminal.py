@@ -110,7 +110,7 @@ LOOKS = [
     ("manifest", "check", "{wrong}"), ("manifest", "new", SCREEN), ("run", "{wrong}", "x"), ("run", SCREEN, "x"), ("run", "{odd}", "x"),
     ("show", UNSEEN), ("log", "a", "--item", SCREEN), ("show", "a", "--artifact", SCREEN), (SCREEN,), ("ls", f"--{UNSEEN}"),
     ("resume", "f", "--set", f"model.{SCREEN}=1"), ("resume", "f", "x", "--manifest", "{odd}"), ("help", SCREEN),
-    ("rewind", "a", "--to", UNSEEN), ("fork", "a", SCREEN), ("rm", SCREEN), ("clear", "f"), ("-V",),
+    ("rewind", "a", "--to", UNSEEN), ("fork", "a", SCREEN), ("rm", SCREEN), ("clear", "f"), ("-V",), ("trust", SCREEN), ("trust", "--list"),
 ]  # fmt: skip
 """Every command, with what is hostile in the session, in a manifest or in its own arguments."""
 
