@@ -11,9 +11,9 @@ import binascii
 import re
 
 from worker.masking import as_read
+from worker.shapes import SECRET, shaped
 
-SECRET = "[secret]"
-"""Stands for what looks like a secret and has no name."""
+__all__ = ["SECRET", "without_secrets"]
 
 _KEYS = re.compile(
     r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}.*?"
@@ -115,7 +115,7 @@ def without_secrets(text: str) -> tuple[str, int]:
 
 
 def _without(text: str) -> tuple[str, int]:
-    count = 0
+    text, count = shaped(text)
     for pattern in (_KEYS, _TOKENS, _URLS):
         text, more = pattern.subn(SECRET, text)
         count += more

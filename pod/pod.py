@@ -210,7 +210,7 @@ class Pod:
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
         )  # fmt: skip
         running.bus.observers += o.observers
-        running.instructions = await anyio.to_thread.run_sync(self._instructions, session)
+        running.instructions = await anyio.to_thread.run_sync(self._instructions, session, session.gate)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
     def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
@@ -226,7 +226,9 @@ class Pod:
             try:
                 restore(
                     session,
-                    lambda: self._texts(tools, output, session.state.start.tag, self._instructions(session), gate),
+                    lambda: self._texts(
+                        tools, output, session.state.start.tag, self._instructions(session, gate), gate
+                    ),
                 )
                 move(session, self.cwd)
             except BaseException:
@@ -234,13 +236,14 @@ class Pod:
                 raise
             return session
         tag = uuid7()[-12:]
-        blobs = self._texts(tools, output, tag, self._instructions(None), gate)
+        blobs = self._texts(tools, output, tag, self._instructions(None, gate), gate)
         return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
 
-    def _instructions(self, session: Session | None) -> Instructions:
-        """Those of the run under way, as it began; else the files as they are now. Blocks."""
+    def _instructions(self, session: Session | None, gate: Gate) -> Instructions:
+        """Those of the run under way, as it began; else the files as they are now, masked. Blocks."""
         frozen = None if session is None else renewal.frozen(session)
-        return frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        found = frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        return found.masked(gate.own)
 
     def _texts(
         self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions, gate: Gate
@@ -248,9 +251,9 @@ class Pod:
         """What a segment begins with, by use."""
         m = self.manifest
         return {
-            "system": gate.text(setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)),
+            "system": gate.own(setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)),
             "schemas": setup.schemas_text(tools),
-            "manifest": m.model_dump_json(),
+            "manifest": m.kept_text(),
             "cwd": str(self.cwd),
             **files_text(self._files),
         }

@@ -187,7 +187,7 @@ class Running:
         texts = {
             "system": system,
             "schemas": setup.schemas_text(self.tools),
-            "manifest": self.manifest.model_dump_json(),
+            "manifest": self.manifest.kept_text(),
             "cwd": str(self.cwd),
             **files_text(self.files),
         }
@@ -195,13 +195,14 @@ class Running:
 
     def collect(self) -> Instructions:
         """The instruction files as they are now. Blocks."""
-        return collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        found = collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        return found.masked(self.session.gate.own)
 
     def render(self) -> str:
         """The system prompt that a new segment would get."""
         tag, name = self.session.state.start.tag, self.session.folder.name
         system = setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag, self.output)
-        return self.session.gate.text(system)
+        return self.session.gate.own(system)
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class Running:
         if not self.bus.watched:
             return
         if isinstance(record, ReplyRecord | Retry | ModelSwitched | e.RunEndedEntry):
-            self._stream(self._streamed.end())
+            self._stream(self._streamed.end(), line.seq - 1)
         event = event_of(line, record)
         if event is not None:
             self.bus.publish(event)
@@ -237,11 +238,12 @@ class Running:
     def delta(self, delta: Delta) -> None:
         """Tells readers (worker.loop.Observer)."""
         if delta.kind == "text" and self.bus.watched:
-            self._stream(self._streamed.feed(delta.text))
+            self._stream(self._streamed.feed(delta.text), self.session.state.last_seq)
 
-    def _stream(self, text: str) -> None:
+    def _stream(self, text: str, seq: int) -> None:
+        """Passes on what the gate has let through; `seq` is that of the last entry before it."""
         if text:
-            self._pass(TextDelta(text=text))
+            self.bus.publish(TextDelta(text=text, seq=seq))
 
     # -- one run ----------------------------------------------------------------------------------------------
 

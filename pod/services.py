@@ -139,4 +139,4 @@ class Services:
         found = read_range(self.scope, path, first, count, READ_AGAIN_BYTES)
         if found.binary:
             raise ToolFault(f"{path} is not text: {found.binary}")
-        return self.session.gate.text(found.text), found.first, found.last, found.sha256 or ""
+        return self.session.gate.masked(found.text), found.first, found.last, found.sha256 or ""

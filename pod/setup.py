@@ -363,7 +363,7 @@ def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:
 
 def asked_hooks(defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
     """The hooks as an open pod asks them; what they are told and say passes the session's gate."""
-    return Hooks(session, cwd, defined, session.gate.text)
+    return Hooks(session, cwd, defined, session.gate.masked)
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:

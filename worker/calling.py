@@ -112,6 +112,8 @@ class Caller:
         if call.error is not None:
             return self._error(call, f"{call.name} was not run: {call.error}", tool)
         original = self.ledger.gate.original(call)
+        if original is None and open_call.started:
+            return self._result(call, tool, ToolOutput(summary=UNKNOWN.format(name=call.name)), "interrupted")
         if original is None:
             return self._error(call, NOT_KEPT.format(name=call.name), tool)
         arguments = original.parsed or {}

@@ -4,7 +4,8 @@ It stands in the ledger (`worker.ledger`), before the journal: the log, the view
 get the same masked record, so a restart gives the same bytes. What comes before a record passes it by itself: a tool's output before it is capped
 and kept, a streamed text, the outcome of a run, the texts of a new segment.
 
-What a provider sealed (`payload`) and pictures pass as they are, and so do ids.
+Known values are masked everywhere; what only looks like a secret (`worker.shapes`) is masked in what models and tools say, and not in
+a user's or a project's own words. What a provider sealed (`payload`) and pictures pass as they are, and so do ids.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from worker.items import Image, ToolCallItem, ToolOutput, parse_arguments
+from worker.items import ContextItem, Image, OpaqueItem, OrderItem, ToolCallItem, ToolOutput, UserItem
 from worker.masking import SHORTEST, MaskedStream, Masker
 from worker.records import Input, Record, ReplyRecord, ToolResult, Warned
 
@@ -24,6 +25,9 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
 _AS_THEY_ARE = frozenset({"payload", "id", "ids", "call_id", "native_id", "reply", "provider_id", "inbox", "artifact"})
+
+_SCREENED = (UserItem, OrderItem, ContextItem, OpaqueItem)
+"""Items whose text is the user's, or was screened by whoever made it."""
 
 SECRET_MASKED = "secret_masked"
 """The code of the warning that a message of the user held a secret."""
@@ -78,65 +82,71 @@ class Gate:
             count += more
         return self.masked(output.model_copy(update={"summary": summary, "content": content}) if count else output)
 
-    def text(self, text: str) -> str:
-        """A text that is no part of a record."""
-        return self.masker.mask(text)[0]
-
     def stream(self) -> MaskedStream:
         """For a text that comes in pieces."""
         return MaskedStream(self.masker)
 
     def masked(self, value: T) -> T:
-        """A value with all its texts masked (of records, events, outcomes, JSON); the same object where none held a secret."""
-        if not self.masker:
-            return value
-        texts = "\0".join(_texts(value))
-        return cast("T", self._walk(value)) if self.masker.holds(texts) else value
+        """A value with all its texts masked (a text, records, events, outcomes, JSON); the same object where none held a secret."""
+        return self._through(value, self.masker)
 
-    def _walk(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return self.masker.mask(value)[0] if len(value) >= SHORTEST else value
-        if isinstance(value, Image):
+    def own(self, value: T) -> T:
+        """The same for a user's or a project's own words: what only looks like a secret stays."""
+        return self._through(value, self.masker.values)
+
+    def _through(self, value: T, masker: Masker) -> T:
+        if not masker:
             return value
-        if isinstance(value, BaseModel):
-            return self._model(value)
-        if isinstance(value, dict):
-            pairs = cast("dict[Any, Any]", value).items()
-            walked = {self._walk(key): self._walk(inner) for key, inner in pairs}
-            same = all(a is c and b is d for (a, b), (c, d) in zip(pairs, walked.items(), strict=False))
-            return cast("Any", value) if same else walked
-        if isinstance(value, tuple | list):
-            inner = cast("tuple[Any, ...] | list[Any]", value)
-            new = [self._walk(each) for each in inner]
-            if all(a is b for a, b in zip(inner, new, strict=True)):
-                return inner
-            return tuple(new) if isinstance(inner, tuple) else new
-        if is_dataclass(value) and not isinstance(value, type):
-            changed = {f.name: self._walk(getattr(value, f.name)) for f in fields(value)}
-            same = all(getattr(value, name) is new for name, new in changed.items())
-            return value if same else replace(value, **changed)
+        return cast("T", _walk(value, masker)) if masker.holds("\0".join(_texts(value))) else value
+
+
+def _walk(value: Any, masker: Masker) -> Any:
+    if isinstance(value, str):
+        return masker.mask(value)[0] if len(value) >= SHORTEST else value
+    if isinstance(value, Image):
         return value
+    if isinstance(value, BaseModel):
+        return _model(value, masker)
+    if isinstance(value, dict):
+        pairs = cast("dict[Any, Any]", value).items()
+        walked = {_walk(key, masker): _walk(inner, masker) for key, inner in pairs}
+        same = all(a is c and b is d for (a, b), (c, d) in zip(pairs, walked.items(), strict=False))
+        return cast("Any", value) if same else walked
+    if isinstance(value, tuple | list):
+        inner = cast("tuple[Any, ...] | list[Any]", value)
+        new = [_walk(each, masker) for each in inner]
+        if all(a is b for a, b in zip(inner, new, strict=True)):
+            return inner
+        return tuple(new) if isinstance(inner, tuple) else new
+    if is_dataclass(value) and not isinstance(value, type):
+        changed = {f.name: _walk(getattr(value, f.name), masker) for f in fields(value)}
+        same = all(getattr(value, name) is new for name, new in changed.items())
+        return value if same else replace(value, **changed)
+    return value
 
-    def _model(self, value: BaseModel) -> BaseModel:
-        changed = {
-            name: new
-            for name, old in value.__dict__.items()
-            if name not in _AS_THEY_ARE and (new := self._walk(old)) is not old
-        }
-        if isinstance(value, ToolCallItem):
-            arguments = self._arguments(value)
-            changed = {**changed, "arguments": arguments} if arguments != value.arguments else changed
-            changed |= {"masked": True} if changed else {}
-        return value.model_copy(update=changed) if changed else value
 
-    def _arguments(self, call: ToolCallItem) -> str:
-        """Arguments are JSON: what escapes take apart there is whole once they are read."""
-        text = self.masker.mask(call.arguments)[0]
-        if "\\" not in text:
-            return text
-        parsed, _ = parse_arguments(text)
-        walked = self._walk(parsed)
-        return text if walked is parsed else json.dumps(walked, ensure_ascii=False)
+def _model(value: BaseModel, masker: Masker) -> BaseModel:
+    if isinstance(value, _SCREENED) or (isinstance(value, Record) and value.screened):
+        masker = masker.values
+    changed = {
+        name: new
+        for name, old in value.__dict__.items()
+        if name not in _AS_THEY_ARE and (new := _walk(old, masker)) is not old
+    }
+    if isinstance(value, ToolCallItem):
+        arguments = _arguments(value, masker)
+        changed = {**changed, "arguments": arguments} if arguments != value.arguments else changed
+        changed |= {"masked": True} if changed else {}
+    return value.model_copy(update=changed) if changed else value
+
+
+def _arguments(call: ToolCallItem, masker: Masker) -> str:
+    """Arguments are JSON: they are masked as what they mean, then as they stand, where that still holds one."""
+    text, parsed = call.arguments, call.parsed
+    walked = _walk(parsed, masker)
+    if walked is not parsed:
+        text = json.dumps(walked, ensure_ascii=False)
+    return masker.mask(text)[0] if masker.holds(text) else text
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Known secrets in text, by their values: found in whatever form they stand there, and replaced by their names. Pure.
+"""Secrets in text: known ones by their values, in whatever form they stand there, replaced by their names; others by their shape. Pure.
 
 A value is looked for as it is, in JSON (escaped once or twice), in URLs, in HTML, in base64 (also inside of more), each
 line of a long one by itself; and, where a text has such characters, behind fullwidth and invisible ones and escapes of
@@ -14,7 +14,10 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any, cast
 from urllib.parse import quote, quote_plus
+
+from worker.shapes import ShapedStream, holds_shape, shaped, shaped_cut
 
 SHORTEST = 8
 """Characters below which a value is not taken for a secret: it would be found everywhere."""
@@ -27,12 +30,14 @@ _NAMES = re.compile(
     r"|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER)KEY|TOKEN$|SECRET$|PASSW(?:OR)?D|[A-Z]_?PWD$",
     re.IGNORECASE,
 )
-_PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK)$", re.IGNORECASE)
+_PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK|ENV|NAME)$", re.IGNORECASE)
 _IN_URL = re.compile(r"^\w[\w+.-]*://[^\s/:@]*:([^\s/@]+)@")
 _ESCAPE = re.compile(r"\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))")
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
+_NAMED_MARK = re.compile(r"\[secret (\w{1,200})\]")
+_ANY_MARK = re.compile(r"\[secret(?: \w{1,200})?\]")
 _MARK = re.compile(r"\n?\[\.\.\. [^\]\n]{0,400} \.\.\.\]\n?")
 
 
@@ -58,11 +63,35 @@ def _speaks(name: str) -> bool:
     return name not in {"PWD", "OLDPWD"} and not _PLACES.search(name) and _NAMES.search(name) is not None
 
 
+def unmasked(value: Any, secrets: Mapping[str, str]) -> Any:
+    """A JSON value with the values of variables for their marks: the way back, for what only this process keeps in memory."""
+    if isinstance(value, str):
+        return _NAMED_MARK.sub(lambda found: secrets.get(found[1], found[0]), value) if "[secret " in value else value
+    if isinstance(value, list):
+        return [unmasked(each, secrets) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: unmasked(each, secrets) for key, each in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def marks_in(text: str) -> list[str]:
+    """What stands in a text for secrets that were never shown, each once."""
+    return list(dict.fromkeys(_ANY_MARK.findall(text))) if "[secret" in text else []
+
+
 @dataclass(frozen=True)
 class Masker:
-    """Replaces secrets in text by their variable's name, the longest first. `secrets` are values by name."""
+    """Replaces secrets in text by their variable's name, the longest first. `secrets` are values by name; with `shapes` also what
+    looks like a secret is replaced (`worker.shapes`).
+    """
 
     secrets: Mapping[str, str]
+    shapes: bool = False
+
+    @cached_property
+    def values(self) -> Masker:
+        """The same without shapes: for a user's own words."""
+        return Masker(self.secrets) if self.shapes else self
 
     @cached_property
     def forms(self) -> dict[str, str]:
@@ -78,14 +107,22 @@ class Masker:
         return {form: found[form] for form in sorted(found, key=lambda f: (-len(f), f)) if form not in marks}
 
     def __bool__(self) -> bool:
-        return bool(self.forms)
+        return self.shapes or bool(self.forms)
 
     def holds(self, text: str) -> bool:
         """Whether a secret stands in a text."""
-        return any(form in text for form in self.forms) or self._hidden(text) is not None
+        known = any(form in text for form in self.forms) or self._hidden(text) is not None
+        return known or (self.shapes and holds_shape(text))
 
     def mask(self, text: str) -> tuple[str, int]:
         """The text without secrets, and how many were replaced."""
+        text, count = self._known(text)
+        if not self.shapes:
+            return text, count
+        text, more = shaped(text)
+        return text, count + more
+
+    def _known(self, text: str) -> tuple[str, int]:
         hits = [form for form in self.forms if form in text]
         count = 0
         if hits:
@@ -103,7 +140,7 @@ class Masker:
         at the marks of what is left out is replaced as well, where that is at least half of it (or eight characters).
         """
         text, count = self.mask(text)
-        if not self.forms:
+        if not self:
             return text, count
         pieces: list[str] = []
         at = 0
@@ -113,6 +150,7 @@ class Masker:
         pieces.append(text[at:])
         for n in range(0, len(pieces), 2):
             trimmed = self._trimmed(pieces[n])
+            trimmed = shaped_cut(trimmed)[0] if self.shapes else trimmed
             count += trimmed != pieces[n]
             pieces[n] = trimmed
         return "".join(pieces), count
@@ -222,11 +260,13 @@ class MaskedStream:
     encode: Callable[[str], str] = str
     """How the text of a form stands in the stream: bytes that are looked at as Latin-1 have another one."""
     _held: str = ""
+    _shaped: ShapedStream | None = field(init=False)
     _forms: dict[str, list[str]] = field(init=False)
     _marks: dict[str, str] = field(init=False)
     _longest: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._shaped = ShapedStream() if self.masker.shapes else None
         self._marks = {self.encode(form): mark for form, mark in self.masker.forms.items()}
         self._forms = {}
         for form in self._marks:
@@ -235,8 +275,10 @@ class MaskedStream:
 
     def feed(self, text: str) -> str:
         """Takes the next piece and gives what is known by now."""
-        if not self._marks:
-            return text
+        text = self._feed(text) if self._marks else text
+        return text if self._shaped is None else self._shaped.feed(text)
+
+    def _feed(self, text: str) -> str:
         text = self._held + text
         cut = self._open(text)
         pieces: list[str] = []
@@ -253,6 +295,10 @@ class MaskedStream:
 
     def end(self) -> str:
         """What was held back, masked as it is. The stream begins anew."""
+        text = self._end()
+        return text if self._shaped is None else self._shaped.feed(text) + self._shaped.end()
+
+    def _end(self) -> str:
         held, self._held = self._held, ""
         pieces: list[str] = []
         at = 0

@@ -91,7 +91,7 @@ def expected(error: BaseException) -> int | None:
 
 def complain(text: str) -> None:
     """`pod: error: ...` on standard error; each line of a text with several."""
-    for line in _LONG.sub(_cut, visible(hidden(text))).splitlines() or [""]:
+    for line in _LONG.sub(_cut, visible(text)).splitlines() or [""]:
         note(f"pod: error: {line}" if not line.startswith(" ") else f"pod:   {line}")
 
 
@@ -106,7 +106,7 @@ def _cut(found: re.Match[str]) -> str:
 def note(text: str) -> None:
     """Lines on standard error, all of them shown as `visible` does; a standard error that is gone is no reason to stop."""
     try:
-        print(visible(text), file=sys.stderr, flush=True)
+        print(visible(hidden(text)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 

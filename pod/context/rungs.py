@@ -105,7 +105,7 @@ class WorkerRung:
         return Memory(
             summary=ContextItem(
                 kind="summary",
-                text=parts.session.gate.text(result.summary),
+                text=parts.session.gate.own(result.summary),
                 source=f"compact worker, {result.figures.source}",
                 trust="model",
             ),
@@ -232,7 +232,7 @@ class CheckpointRung:
         room = int((plan.limits.target - 1 - plan.limits.standing.mandatory) / parts.factor())
         rules = Rules(
             limit=min(worker.summary_max_tokens, max(room, LEAST_TOKENS)),
-            quoter=Quoter(parts.session.gate.masker, state.start.tag),
+            quoter=Quoter(parts.session.gate.masker.values, state.start.tag),
             segment=state.start.segment,
             model=sender.model.name,
             at=datetime.fromtimestamp(parts.wall(), UTC).isoformat(timespec="seconds"),

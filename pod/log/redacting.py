@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 def gate_of(redact: bool) -> Gate:
     """The gate that `[log] redact` asks for."""
-    return Gate(Masker(secrets_in(os.environ)) if redact else Masker({}))
+    return Gate(Masker(secrets_in(os.environ), shapes=True) if redact else Masker({}))
 
 
 def redacts(folder: PodFolder, manifest: str) -> bool:
@@ -30,7 +30,7 @@ def redacts(folder: PodFolder, manifest: str) -> bool:
 
 def posted(folder: PodFolder, values: T) -> T:
     """What another process leaves for a pod, masked as the pod itself would: it lies in a file until it is taken."""
-    masked = gate_of(True).masked(values)
+    masked = gate_of(True).own(values)
     if masked is values:
         return values
     from pod.log.texts import texts_of

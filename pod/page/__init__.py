@@ -48,8 +48,6 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _UNSHOWN = {"payload": "opaque", "data": "image data", "tag": "the session's tag"}
 
 
-
-
 @dataclass
 class Page:
     """Collects steps with their entries, and gives the page.

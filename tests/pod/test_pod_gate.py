@@ -151,7 +151,7 @@ async def test_a_spooled_output_has_no_secret_that_two_pieces_of_it_make(rig: Ri
         f"import sys, time\nfor _ in range(200):\n    sys.stdout.write('x' * 997 + {KEY!r} + '\\n'); sys.stdout.flush()\n",
     )
     agent = Agent(lambda request, n: call("shell", command="python3 say.py") if n == 1 else say("ok"))
-    made = manifest(tools={"enable": ["shell"]}, permissions={"profile": "unattended"})
+    made = manifest(tools={"enable": ["shell"]}, permissions={"rules": [{"tool": "shell", "action": "allow"}]})
     async with rig.open(agent, made) as pod:
         result = await pod.run("go")
     artifacts = list(rig.folder().artifacts.iterdir())
