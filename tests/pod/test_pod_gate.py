@@ -308,7 +308,7 @@ def test_a_kept_manifest_holds_a_mark_for_what_a_variable_put_into_it_and_is_who
     path.write_text('version = 1\n[model]\nname = "offline:x"\n[worker]\nsystem_prompt = "say gate/way-0123456789"\n')
     with pytest.raises(ManifestError) as refused:
         load_manifest(path)
-    assert "worker.system_prompt" in str(refused.value) and "GATEWAY_TOKEN" in str(refused.value)
+    assert "[worker] system_prompt" in str(refused.value) and "GATEWAY_TOKEN" in str(refused.value)
     assert "way-0123456789" not in str(refused.value)
 
 
