@@ -40,6 +40,7 @@ from pod.servers import check_required, place_of, servers_of, with_servers
 from pod.services import Services
 from pod.session import Session
 from pod.stored import kept, move, moved, restore, with_overrides
+from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.mcp.define import LABEL
@@ -227,12 +228,12 @@ class Pod:
         self._stack.push_async_callback(services.processes.end_all)
         running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
-            cwd=self.cwd, files=files, hooks=setup.asked_hooks(m, hooks, session, self.cwd), users=users, deps=o.deps,
+            cwd=self.cwd, files=files, hooks=setup.asked_hooks(hooks, session, self.cwd), users=users, deps=o.deps,
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
             servers=servers,
         )  # fmt: skip
         running.bus.observers += o.observers
-        running.instructions = await anyio.to_thread.run_sync(self._instructions, session)
+        running.instructions = await anyio.to_thread.run_sync(self._instructions, session, session.gate)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
     def _opened(self, model: Model) -> Session | None:
@@ -242,19 +243,22 @@ class Pod:
         return Session.open(self.home, self.name, **self._journal(model))
 
     def _journal(self, model: Model) -> dict[str, Any]:
-        durability = self.manifest.log.durability
-        return {"family": model.capabilities.family, "durability": durability, "files": self._options.files}
+        return {
+            "family": model.capabilities.family, "durability": self.manifest.log.durability, "files": self._options.files,
+            "gate": setup.gate(self.manifest),
+        }  # fmt: skip
 
     def _session(
         self, found: Session | None, model: Model, tools: dict[str, Tool], output: OutputSchema | None, label: str
     ) -> Session:
         if found is not None:
-            restore(found, lambda: self._texts(tools, output, found.state.start.tag, self._instructions(found)))
+            gate, tag = found.gate, found.state.start.tag
+            restore(found, lambda: self._texts(tools, output, tag, self._instructions(found, gate), gate))
             move(found, self.cwd)
             return found
         tag = uuid7()[-12:]
-        blobs = self._texts(tools, output, tag, self._instructions(None))
         options = self._journal(model)
+        blobs = self._texts(tools, output, tag, self._instructions(None, options["gate"]), options["gate"])
         digest = self.manifest.digest
         return Session.create(self.home, self.name, blobs=blobs, manifest=digest, tag=tag, label=label, **options)
 
@@ -269,7 +273,7 @@ class Pod:
         files = self._files if session is None or self._loaded is not None else manifest_files(session)
         place = await anyio.to_thread.run_sync(place_of, self.manifest, self.home, self.cwd, owner, files)
         servers = await stack.enter_async_context(Servers(servers_of(self.manifest), place))
-        check_required(servers, setup.mask_of(self.manifest))
+        check_required(servers, setup.gate(self.manifest).masked)
         return servers
 
     def _check_room(self, model: Model, tools: Mapping[str, Tool], servers: Servers) -> None:
@@ -285,20 +289,21 @@ class Pod:
             numbers = replace(numbers, triggers={}, worker=None)
         check_numbers(numbers)
 
-    def _instructions(self, session: Session | None) -> Instructions:
-        """Those of the run under way, as it began; else the files as they are now. Blocks."""
+    def _instructions(self, session: Session | None, gate: Gate) -> Instructions:
+        """Those of the run under way, as it began; else the files as they are now, masked. Blocks."""
         frozen = None if session is None else renewal.frozen(session)
-        return frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        found = frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        return found.masked(gate.own)
 
     def _texts(
-        self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions
+        self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions, gate: Gate
     ) -> dict[str, str]:
         """What a segment begins with, by use."""
         m = self.manifest
         return {
-            "system": setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output),
+            "system": gate.own(setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)),
             "schemas": setup.schemas_text(tools),
-            "manifest": m.model_dump_json(),
+            "manifest": m.kept_text(),
             "cwd": str(self.cwd),
             **files_text(self._files),
         }

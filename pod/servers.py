@@ -68,10 +68,10 @@ def as_told(news: News, mask: Callable[[str], str]) -> ServerTold:
     )  # fmt: skip
 
 
-def tell(session: Session, news: Iterable[News], mask: Callable[[str], str]) -> None:
+def tell(session: Session, news: Iterable[News]) -> None:
     """Puts on record how servers stand whose standing has changed, and warns of what the agent lacks. Not yet durable."""
     for each in news:
-        told = as_told(each, mask)
+        told = as_told(each, session.gate.masked)
         before = session.state.servers.get(each.server)
         session.put(told)
         if (message := warning_of(told)) and (before is None or warning_of(before) != message):

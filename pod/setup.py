@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,6 @@ from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
 from interceptors.permissions import Permissions
 from interceptors.prune import Prune, PruneSettings
-from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
@@ -34,6 +32,7 @@ from pod.hooks.asking import Hooks
 from pod.hooks.calls import CallHooks
 from pod.hooks.define import Hook, hooks_of
 from pod.instructions import Instructions
+from pod.log.redacting import gate_of
 from pod.manifest import ACTING, Manifest, fill_prompt
 from pod.manifest.sections import ModelSection
 from pod.output import OutputSchema
@@ -43,6 +42,7 @@ from pod.tools import POD_TOOLS
 from worker.budget import Budget
 from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
+from worker.gate import Gate
 from worker.hooks import check, checked
 from worker.interceptor import Interceptor, RequestContext
 from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing
@@ -326,7 +326,6 @@ def chain(
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
         hooks=CallHooks(hooks, permissions, scope) if hooks is not None and hooks.defined else None,
         permissions=permissions,
-        redact=None if (masker := masker_of(m)) is None else Redact(masker),
     )
 
 
@@ -364,23 +363,17 @@ def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:
     return hooks_of(manifest.hooks, extra, load_object)
 
 
-def asked_hooks(manifest: Manifest, defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
-    """The hooks as an open pod asks them; what they are told and say is redacted as tools' output is."""
-    return Hooks(session, cwd, defined, mask_of(manifest))
+def asked_hooks(defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
+    """The hooks as an open pod asks them; what they are told and say passes the session's gate."""
+    return Hooks(session, cwd, defined, session.gate.masked)
 
 
-def masker_of(manifest: Manifest) -> Masker | None:
-    """What takes secrets out of tools' output: variables that are named like secrets, and those that are sent to servers."""
-    if not manifest.log.redact:
-        return None
-    sent = (variable for server in manifest.mcp for variable in server.headers_env.values())
-    return Masker({**secrets_in(os.environ), **{name: os.environ[name] for name in sent if os.environ.get(name)}})
-
-
-def mask_of(manifest: Manifest) -> Callable[[str], str]:
-    """The same for a text."""
-    masker = masker_of(manifest)
-    return str if masker is None else lambda text: masker.mask(text)[0]
+def gate(manifest: Manifest) -> Gate:
+    """What secrets are masked at: the values of variables that are named like secrets, or that models and servers are sent."""
+    models = (manifest.model, manifest.compaction.model if manifest.compaction else None)
+    sent = [variable for server in manifest.mcp for variable in server.headers_env.values()]
+    sent += [model.api_key_env for model in models if model is not None and model.api_key_env]
+    return gate_of(manifest.log.redact, sent)
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:

@@ -35,7 +35,7 @@ def tools_of_manifest(args: argparse.Namespace) -> int:
         place = place_of(manifest, default_home(), cwd, uuid7(), loaded.files)
         news, by_server = anyio.run(_listed, Servers(servers_of(manifest), place))
     found = with_servers(base, [tool for own in by_server.values() for tool in own])
-    mask = setup.mask_of(manifest)
+    mask = setup.gate(manifest).masked
     told = [as_told(each, mask) for each in news]
     tokens = {name: sum(estimate_spec(tool.spec) for tool in own) for name, own in by_server.items()}
     if args.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -12,6 +13,15 @@ SHORT_ID = 8
 """Characters by which a made id is named in a command to copy: its random end."""
 
 _MADE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def hidden(text: str) -> str:
+    """`text` without values of this environment's secrets: what is looked at may be of an earlier version, another place, or
+    an error of somebody else's.
+    """
+    from worker.masking import Masker, secrets_in
+
+    return Masker(secrets_in(os.environ)).mask(text)[0]
 
 
 def one_line(text: str, width: int = 160) -> str:
