@@ -40,7 +40,10 @@ LOOK_ALIKES = (
 )  # fmt: skip
 """What other programs take for a way out. Here they are names like others."""
 
-NO_PATHS = {"": "not a path", "own.txt\0.png": "not a path", "\0": "not a path", "x/" * 2500: "too long", "x" * 300: "name is too long", "loop": "symbolic link"}  # fmt: skip
+NO_PATHS = {
+    "": "not a path", "own.txt\0.png": "not a path", "\0": "not a path", "x/" * 2500: "too long", "x" * 300: "name is too long",
+    "loop": "symbolic link",
+}  # fmt: skip
 
 
 @contextmanager
@@ -160,8 +163,8 @@ async def test_b098_walks_do_not_follow_links_out(world: World, monkeypatch: pyt
 
 PROTECTED = (
     ".git/config", ".GIT/config", ".Git/hooks/post-commit", "src/.git/hooks/x", "src/../.git/config", "{work}/.git/config",
-    "to-git/config", "file-of-git", "hard-git", "src/hard-git", ".pod/config.toml", ".POD/config.toml", "src/.pod/config.toml", "to-pod/new", "hard-pod",
-    "/proc/self/root{work}/.git/config", "{home}/pods/p/inbox/0.json", "{home}/pods/other/pod.json", "{home}/trust/x", "to-home/pods/x",
+    "to-git/config", "file-of-git", "hard-git", "src/hard-git", ".pod/config.toml", ".POD/config.toml", "src/.pod/config.toml", "to-pod/new",
+    "hard-pod", "/proc/self/root{work}/.git/config", "{home}/pods/p/inbox/0.json", "{home}/pods/other/pod.json", "{home}/trust/x", "to-home/pods/x",
     "{root}/config/pod/config.toml",
 )  # fmt: skip
 
