@@ -139,12 +139,14 @@ class World:
         after = self.seen()
         changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
         records = self.log(options.get("name", "p"))
-        items = [record.item for record in records if isinstance(record, ToolResult)]
-        return Struck(result, items, records, list(self.bodies), changed)
+        return Struck(result, self.results(options.get("name", "p")), records, list(self.bodies), changed)
 
     def log(self, name: str = "p") -> list[Record]:
         found = (e.record_of(line) for line in SessionReader(PodFolder(self.home, name)).lines())
         return [record for record in found if record is not None]
+
+    def results(self, name: str = "p") -> list[ToolResultItem]:
+        return [record.item for record in self.log(name) if isinstance(record, ToolResult)]
 
     def below_home(self) -> bytes:
         """Every byte that lies below the pods' home, names included."""
