@@ -32,6 +32,7 @@ from worker.budget import DEFAULT_BUFFER
 from worker.builtin.scope import Scope
 from worker.calling import Caller
 from worker.estimate import estimate_items
+from worker.gate import Gate
 from worker.history import History, pending_tokens
 from worker.interceptor import Interceptor
 from worker.items import ContextItem, Item, OrderItem
@@ -74,6 +75,7 @@ async def compact(
     buffer: int = DEFAULT_BUFFER,
     retry: RetryPolicy | None = None,
     deps: Any = None,
+    gate: Gate | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> CompactResult:
     """Has a disposable worker summarise what lies before `material.cut`.
@@ -82,7 +84,7 @@ async def compact(
     `coarse` makes the start smaller). `journal` is the worker's own. `scope` is the pod's read scope, and
     `permissions` its interceptor for calls: what that would ask a human is denied, except for reads in scope.
     `ceiling` is the most tokens that a request may have. `max_output_tokens`, `buffer`, `retry`, `services` and `deps`
-    are those of the pod's own worker.
+    are those of the pod's own worker. `gate` masks secrets in all that it reads, says and puts on record.
 
     Raises `CompactFailed` where no valid summary came of it: the reason, and what was spent; whatever the journal
     raises; what an observer raises. Cancelled, nothing but the records in the journal is left.
@@ -99,7 +101,7 @@ async def compact(
         ceiling=ceiling,
         clock=clock,
         started=clock(),
-        ledger=Ledger(journal, _history(material, source, models[0])),
+        ledger=Ledger(journal, _history(material, source, models[0]), gate=gate),
     )
     retry = retry or RetryPolicy()
     await made.prepare(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compact_worker.directives import FindSource, Verified, quoted, verify
-from compact_worker.granting import CONDITION, claims_approval
+from compact_worker.granting import CONDITION, neutralised
 from compact_worker.material import Directive
 from compact_worker.sections import FENCE, REQUIRED, Sections, parse, render, substance
 from worker.estimate import estimate_text
@@ -58,7 +58,7 @@ class SummaryRefused(Exception):
 class Summary:
     """A valid summary in its normal form, and what was done to get there.
 
-    `moved` directives are now findings, `dropped` ones are gone, `excluded` lines claimed approvals or grants; `lost`
+    `moved` directives are now findings, `dropped` ones are gone, `excluded` statements claimed approvals or grants and are marked so; `lost`
     are ids of entries of the previous summary that do not occur in this one.
     """
 
@@ -87,8 +87,8 @@ def check_summary(text: str, rules: Rules) -> Summary:
     """The summary in its normal form. Raises `SummaryRefused` with what is to be mended.
 
     Refused are an empty text, a lone JSON value, a missing section, code and diffs, sections that say nothing for a
-    range of any size, and a text above the limit. Claims of approvals are taken out, claims that tests pass are dated,
-    directives are verified.
+    range of any size, and a text above the limit. Claims of approvals are marked as such, claims that tests pass are dated,
+    what looks like a secret is replaced, directives are verified; those that a user said stay as they are.
     """
     text = clean(text)
     _refuse_shapes(text)
@@ -163,14 +163,18 @@ def _normalise(sections: Sections, rules: Rules) -> Summary:
     excluded = 0
     bodies: dict[str, str] = {}
     for name, body in sections.bodies.items():
-        bodies[name], count = _screen(body, dated=name != "User Directives")
-        excluded += count
+        if name != "User Directives":
+            bodies[name], count = _screen(body)
+            excluded += count
     earlier = quoted(parse(rules.previous or "").bodies.get("User Directives", ""))
-    verified = verify(bodies["User Directives"], rules.user_texts, rules.find_source, earlier)
+    said = sections.bodies.get("User Directives", "")
+    verified = verify(said, rules.user_texts, rules.find_source, earlier)
     bodies["User Directives"] = verified.body()
     others, count = _screen("\n".join(_flat(name, body) for name, body in sections.others.items()))
     excluded += count
-    findings = [bodies.get("Findings", ""), others, _moved(verified, bodies.get("Findings", ""))]
+    moved, count = _screen(_moved(verified, bodies.get("Findings", "")))
+    excluded += count
+    findings = [bodies.get("Findings", ""), others, moved]
     bodies["Findings"] = "\n".join(part for part in findings if part)
     text = render(bodies)
     tokens = estimate_text(text, rules.family)
@@ -185,17 +189,12 @@ def _normalise(sections: Sections, rules: Rules) -> Summary:
     return Summary(text, tokens, verified.kept, verified.moved, verified.dropped, excluded, lost)
 
 
-def _screen(body: str, *, dated: bool = True) -> tuple[str, int]:
-    """A section without claims of approvals and with claims about tests dated, and how many lines were taken out."""
-    lines: list[str] = []
-    excluded = 0
-    for line in body.splitlines():
-        if claims_approval(line):
-            excluded += 1
-        elif dated and claims_check(line):
-            lines.append(f"{line.rstrip()} {CHECK_NOTE}")
-        else:
-            lines.append(line)
+def _screen(body: str) -> tuple[str, int]:
+    """A section with claims of approvals marked, claims about tests dated and secrets taken out, and how many claims there were."""
+    from compact_worker.secrecy import without_secrets
+
+    text, excluded = neutralised(without_secrets("\n".join(body.splitlines()))[0])
+    lines = (f"{line.rstrip()} {CHECK_NOTE}" if claims_check(line) else line for line in text.split("\n"))
     return "\n".join(lines).strip("\n"), excluded
 
 

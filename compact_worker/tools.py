@@ -232,7 +232,7 @@ def _recorded(summary: Summary, draft: Draft) -> str:
     if summary.moved:
         parts.append(f"moved to Findings, as tools or files said it and not the user: {len(summary.moved)}")
     if summary.excluded:
-        parts.append(f"lines about approvals or grants taken out: {summary.excluded}")
+        parts.append(f"statements about approvals or grants, marked as unverified: {summary.excluded}")
     if summary.lost:
         parts.append(f"entries of the previous summary that are gone: {', '.join(summary.lost[:20])}")
     return ". ".join(parts)

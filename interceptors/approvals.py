@@ -12,7 +12,8 @@ ApprovalScope: TypeAlias = Literal["once", "run"]
 
 
 class ApprovalAsked(Record):
-    """A call waits for a human. It is bound to the tool and the SHA-256 of the call's canonical arguments.
+    """A call waits for a human. It is bound to the tool and the SHA-256 of the call's canonical arguments (as they are logged, and
+    with its id, where a secret was masked in them: a yes then never holds for another call).
 
     `scope` is how far an approval reaches unless the answer says otherwise: `run` for writes in scope, which then are
     free for the rest of the run. `summary` and `diff` are for the human; nothing is decided from them. `before_sha256` is

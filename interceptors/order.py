@@ -8,7 +8,6 @@ from interceptors.ceiling import Ceiling
 from interceptors.limits import Limits
 from interceptors.permissions import Permissions
 from interceptors.prune import Prune
-from interceptors.redact import Redact
 from interceptors.repeat import RepeatGuard
 from interceptors.triggers import CompactTrigger
 from interceptors.window import WindowWarning
@@ -26,10 +25,9 @@ def default_chain(
     ceiling: Ceiling | None = None,
     hooks: Interceptor | None = None,
     permissions: Permissions | None = None,
-    redact: Redact | None = None,
 ) -> tuple[Interceptor, ...]:
     """Limits, guards (a `RepeatGuard` where none are given), the user's, prune, compact trigger, warning of the window's
-    end, ceiling, hooks around calls, permissions, redaction.
+    end, ceiling, hooks around calls, permissions.
 
     A limit ends a run before anything is spent on it; prune and trigger look at what the user's interceptors added; the
     ceiling looks at the view that is sent. Permissions are asked last, so that no other interceptor's word comes after
@@ -45,6 +43,5 @@ def default_chain(
         ceiling or Ceiling(),
         hooks,
         permissions,
-        redact,
     )
     return tuple(interceptor for interceptor in chain if interceptor is not None)

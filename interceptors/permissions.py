@@ -93,7 +93,7 @@ class Permissions(Interceptor):
     answered it holds for that call, through restarts, until its result is on record; an identical later call asks again
     (case B041), and so does the call itself where the file that it writes has changed since the question. A question
     stays asked until it is answered, whatever settings come later. Only an approval of scope `run` reaches further: to
-    writes in scope, or to calls of the same tool with the same arguments.
+    writes in scope, or to calls of the same tool with the same arguments; one that held a secret is like no other.
     """
 
     profile: Profile = "safe"
@@ -113,7 +113,7 @@ class Permissions(Interceptor):
             facts, verdict = await to_thread.run_sync(self._judge, ctx)
         else:
             facts, verdict = self._judge(ctx)
-        digest = sha256(canonical(ctx.arguments))
+        digest = _bound_to(ctx)
         asked = self._asked.get(ctx.call.call_id)
         if asked is not None and (asked.tool, asked.arguments_sha256) != (ctx.tool.name, digest):
             asked = None
@@ -194,6 +194,15 @@ class Permissions(Interceptor):
         """Grants end with the run that they were given in."""
         self._writes = False
         self._same = set()
+
+
+def _bound_to(ctx: CallContext) -> str:
+    """The hash of a call's arguments, as the log may know them. Where a secret was masked in them, two calls may look the same that are
+    not: then it is of this call alone.
+    """
+    if ctx.call.masked:
+        return sha256(canonical({"call": ctx.call.call_id, "arguments": ctx.call.parsed}))
+    return sha256(canonical(ctx.arguments))
 
 
 def _denied(ctx: CallContext, facts: CallFacts, reason: str) -> PermissionDenied:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,10 @@ class Instructions:
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each text by path."""
         return {path: sha256(text) for path, text in self.files}
+
+    def masked(self, own: Callable[[str], str]) -> Instructions:
+        """The same with each text as `own` gives it: what is hashed, kept and sent."""
+        return replace(self, files=tuple((path, own(text)) for path, text in self.files))
 
     def text(self) -> str:
         """All files under headings, as they stand in the system prompt."""

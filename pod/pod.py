@@ -28,6 +28,7 @@ from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home
+from pod.log.redacting import gate_of
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.manifest.project import said_of
 from pod.output import OutputSchema
@@ -37,6 +38,7 @@ from pod.running import Running
 from pod.services import Services
 from pod.session import Session
 from pod.stored import kept, move, moved, restore, with_overrides
+from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.models.base import Model
@@ -204,23 +206,29 @@ class Pod:
         self._stack.push_async_callback(services.processes.end_all)
         running = self._running = Running(
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
-            cwd=self.cwd, files=files, hooks=setup.asked_hooks(m, hooks, session, self.cwd), users=users, deps=o.deps,
+            cwd=self.cwd, files=files, hooks=setup.asked_hooks(hooks, session, self.cwd), users=users, deps=o.deps,
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
         )  # fmt: skip
         running.bus.observers += o.observers
-        running.instructions = await anyio.to_thread.run_sync(self._instructions, session)
+        running.instructions = await anyio.to_thread.run_sync(self._instructions, session, session.gate)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
 
     def _session(self, model: Model, tools: dict[str, Tool], output: OutputSchema | None) -> Session:
         m = self.manifest
         family = model.capabilities.family
         folder = PodFolder(self.home, self.name)
-        options: dict[str, Any] = {"family": family, "durability": m.log.durability, "files": self._options.files}
+        gate = gate_of(m.log.redact)
+        options: dict[str, Any] = {
+            "family": family, "durability": m.log.durability, "files": self._options.files, "gate": gate
+        }  # fmt: skip
         if folder.exists():
             session = Session.open(self.home, self.name, **options)
             try:
                 restore(
-                    session, lambda: self._texts(tools, output, session.state.start.tag, self._instructions(session))
+                    session,
+                    lambda: self._texts(
+                        tools, output, session.state.start.tag, self._instructions(session, gate), gate
+                    ),
                 )
                 move(session, self.cwd)
             except BaseException:
@@ -228,23 +236,24 @@ class Pod:
                 raise
             return session
         tag = uuid7()[-12:]
-        blobs = self._texts(tools, output, tag, self._instructions(None))
+        blobs = self._texts(tools, output, tag, self._instructions(None, gate), gate)
         return Session.create(self.home, self.name, blobs=blobs, manifest=m.digest, tag=tag, **options)
 
-    def _instructions(self, session: Session | None) -> Instructions:
-        """Those of the run under way, as it began; else the files as they are now. Blocks."""
+    def _instructions(self, session: Session | None, gate: Gate) -> Instructions:
+        """Those of the run under way, as it began; else the files as they are now, masked. Blocks."""
         frozen = None if session is None else renewal.frozen(session)
-        return frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        found = frozen or collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        return found.masked(gate.own)
 
     def _texts(
-        self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions
+        self, tools: dict[str, Tool], output: OutputSchema | None, tag: str, instructions: Instructions, gate: Gate
     ) -> dict[str, str]:
         """What a segment begins with, by use."""
         m = self.manifest
         return {
-            "system": setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output),
+            "system": gate.own(setup.render_system(m, instructions, tools, self.cwd, self.name, tag, output)),
             "schemas": setup.schemas_text(tools),
-            "manifest": m.model_dump_json(),
+            "manifest": m.kept_text(),
             "cwd": str(self.cwd),
             **files_text(self._files),
         }

@@ -49,8 +49,9 @@ from worker.ids import uuid7
 from worker.interceptor import Interceptor, RequestContext
 from worker.items import OrderItem, UserItem
 from worker.loop import Worker
+from worker.masking import MaskedStream
 from worker.models.base import Delta, Model
-from worker.records import ContextAdded, Input, Record, Warned, Withdrawn
+from worker.records import ContextAdded, Input, ModelSwitched, Record, ReplyRecord, Retry, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
 from worker.retry import RetryPolicy
 from worker.sending import Sender
@@ -95,6 +96,7 @@ class Running:
     _noted: tuple[Note, ...] = ()
     _leash: anyio.CancelScope | None = None
     _left: anyio.Event | None = None
+    _streamed: MaskedStream = field(init=False)
     intake: Intake = field(init=False)
     worker: Worker = field(init=False)
     compactor: Compactor = field(init=False)
@@ -102,6 +104,7 @@ class Running:
 
     def __post_init__(self) -> None:
         self.intake = Intake(self.session, self.orders)
+        self._streamed = self.session.gate.stream()
         self.session.listeners += [self._tell, self.services.told]
         if (ordered := self.session.state.ordered) is not None:
             self.orders.compact, self.orders.focus = True, ordered.args.get("focus")
@@ -184,7 +187,7 @@ class Running:
         texts = {
             "system": system,
             "schemas": setup.schemas_text(self.tools),
-            "manifest": self.manifest.model_dump_json(),
+            "manifest": self.manifest.kept_text(),
             "cwd": str(self.cwd),
             **files_text(self.files),
         }
@@ -192,24 +195,29 @@ class Running:
 
     def collect(self) -> Instructions:
         """The instruction files as they are now. Blocks."""
-        return collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        found = collect(self.cwd, self.manifest.worker.instructions, self.manifest.scope.read)
+        return found.masked(self.session.gate.own)
 
     def render(self) -> str:
         """The system prompt that a new segment would get."""
         tag, name = self.session.state.start.tag, self.session.folder.name
-        return setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag, self.output)
+        system = setup.render_system(self.manifest, self.instructions, self.tools, self.cwd, name, tag, self.output)
+        return self.session.gate.own(system)
 
     # -- telling ----------------------------------------------------------------------------------------------
 
     def _tell(self, line: Line, record: Record) -> None:
         if not self.bus.watched:
             return
+        if isinstance(record, ReplyRecord | Retry | ModelSwitched | e.RunEndedEntry):
+            self._stream(self._streamed.end(), line.seq - 1)
         event = event_of(line, record)
         if event is not None:
             self.bus.publish(event)
 
     def _pass(self, event: Event) -> None:
-        self.bus.publish(event.model_copy(update={"seq": self.session.state.last_seq}))
+        event = event.model_copy(update={"seq": self.session.state.last_seq})
+        self.bus.publish(self.session.gate.masked(event))
 
     def _progress(self, label: str, stage: str, figures: Mapping[str, Any]) -> None:
         self._pass(CompactionProgress(compaction=label, stage=stage, figures=dict(figures)))
@@ -230,7 +238,12 @@ class Running:
     def delta(self, delta: Delta) -> None:
         """Tells readers (worker.loop.Observer)."""
         if delta.kind == "text" and self.bus.watched:
-            self._pass(TextDelta(text=delta.text))
+            self._stream(self._streamed.feed(delta.text), self.session.state.last_seq)
+
+    def _stream(self, text: str, seq: int) -> None:
+        """Passes on what the gate has let through; `seq` is that of the last entry before it."""
+        if text:
+            self.bus.publish(TextDelta(text=text, seq=seq))
 
     # -- one run ----------------------------------------------------------------------------------------------
 
@@ -500,6 +513,7 @@ class Running:
         """
         session = self.session
         state = session.state
+        outcome = session.gate.masked(outcome)
         with anyio.CancelScope(shield=True):
             if isinstance(outcome, Cancelled) and withdraw is not None and self._withdrawable(withdraw):
                 session.put(Withdrawn(ids=(withdraw,)))

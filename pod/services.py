@@ -93,7 +93,7 @@ class Services:
         rules = tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)
         kept_back = path_filter(rules, cwd)
         scope.hidden = partial(kept_back.hides, "read_file")
-        artifacts = Artifacts(folder.artifacts)
+        artifacts = Artifacts(folder.artifacts, session.gate.masker)
         return cls(
             session, scope, artifacts, processes_of(session), pins,
             filter=kept_back, addresses=address_filter(rules), sandbox=sandbox,
@@ -133,8 +133,10 @@ class Services:
             self._state.fold(record.item.state)
 
     def read_again(self, path: str, first: int, count: int | None) -> tuple[str, int, int, str]:
-        """Lines of a file for a new segment: text, first, last, SHA-256. Raises `ToolFault`, also for binary content."""
+        """Lines of a file for a new segment, masked: text, first, last, SHA-256. Raises `ToolFault`, also for binary
+        content.
+        """
         found = read_range(self.scope, path, first, count, READ_AGAIN_BYTES)
         if found.binary:
             raise ToolFault(f"{path} is not text: {found.binary}")
-        return found.text, found.first, found.last, found.sha256 or ""
+        return self.session.gate.masked(found.text), found.first, found.last, found.sha256 or ""

@@ -15,8 +15,10 @@ from pod.log.files import Files
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import Line, now, render
 from pod.log.making import making
+from pod.log.redacting import gate_of, redacts
 from pod.log.segment import EMPTY, MISSING, Damage, SegmentWriter, entries
 from pod.state import PodState
+from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.ledger import Ledger
@@ -30,7 +32,7 @@ Listener = Callable[[Line, Record], None]
 class Session:
     """The journal of one pod. Made by `create` or `open`; holds the lock until `close`.
 
-    What is put is written, folded into the state and told to listeners; `sync` makes it durable.
+    What is put passes the gate, is written, folded into the state and told to listeners; `sync` makes it durable.
     """
 
     folder: PodFolder
@@ -39,18 +41,19 @@ class Session:
     state: PodState
     family: Family = "unknown"
     durability: str = "fsync"
+    gate: Gate = field(default_factory=Gate)
     ledger: Ledger = field(init=False)
     listeners: list[Listener] = field(default_factory=list[Listener])
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self, self.state.history)
+        self.ledger = Ledger(self, self.state.history, gate=self.gate)
 
     # -- opening ----------------------------------------------------------------------------------------------
 
     @classmethod
     def create(
         cls, home: Path, name: str, *, blobs: dict[str, str], manifest: str, family: Family = "unknown",
-        durability: str = "fsync", files: Files | None = None, tag: str = "",
+        durability: str = "fsync", files: Files | None = None, tag: str = "", gate: Gate | None = None,
     ) -> Session:  # fmt: skip
         """Makes a pod with a fresh session, or nothing. Raises what `pod.log.making` does, and `UsageProblem` for the name.
 
@@ -65,13 +68,16 @@ class Session:
             write_segment(folder, start, 1)
             pointer = Pointer(name=name, session=start.session, segment=start.segment, created=now())
             folder.set_pointer(pointer)
-            return cls._attach(folder, pointer, family, durability)
+            return cls._attach(folder, pointer, family, durability, gate)
 
     @classmethod
     def open(
-        cls, home: Path, name: str, *, family: Family = "unknown", durability: str = "fsync", files: Files | None = None
-    ) -> Session:
+        cls, home: Path, name: str, *, family: Family = "unknown", durability: str = "fsync", files: Files | None = None,
+        gate: Gate | None = None,
+    ) -> Session:  # fmt: skip
         """Opens a pod for writing. A torn tail is cut and recorded; a compaction that died is marked.
+
+        Without a `gate` it is the one that the manifest in force asks for.
 
         Raises `PodNotFound`, `PodBusy`, `LogDamaged`, `NewerFormat`.
         """
@@ -79,19 +85,22 @@ class Session:
         folder.pointer()
         folder.lock()
         try:
-            return cls._attach(folder, folder.pointer(), family, durability)
+            return cls._attach(folder, folder.pointer(), family, durability, gate)
         except BaseException:
             folder.unlock()
             raise
 
     @classmethod
-    def _attach(cls, folder: PodFolder, pointer: Pointer, family: Family, durability: str) -> Session:
+    def _attach(
+        cls, folder: PodFolder, pointer: Pointer, family: Family, durability: str, gate: Gate | None
+    ) -> Session:
         path = folder.segment_path(pointer.segment)
         if not os.path.lexists(path):
             raise LogLost(path, MISSING)
         writer, _, _ = SegmentWriter.open(path, folder.files, durability=durability, mend=_repaired)
         state = load(path, family)
-        session = cls(folder, pointer, writer, state, family, durability)
+        gate = gate or gate_of(redacts(folder, state.blobs.get("manifest", "")))
+        session = cls(folder, pointer, writer, state, family, durability, gate)
         session.put(_lease(max(state.generation, pointer.generation) + 1))
         if state.compaction is not None:
             session.put(e.CompactionInterrupted(compaction=state.compaction))
@@ -136,7 +145,7 @@ class Session:
 
     def observe_with(self, interceptors: Sequence[Interceptor]) -> None:
         """From now on these interceptors observe; they are first told what the segment already holds."""
-        ledger = Ledger(self, self.state.history, interceptors)
+        ledger = Ledger(self, self.state.history, interceptors, self.gate)
         if self.state.start.open_run is not None:
             for interceptor in interceptors:
                 if (state := self.state.start.open_run.guards.get(interceptor.name)) is not None:
@@ -162,7 +171,8 @@ class Session:
         was replaced and its sync failed: then nothing more is accepted, and opening the pod again goes on.
         """
         await self.sync()
-        start = self._with_late_input(start)
+        start = self.gate.admit(self._with_late_input(start))
+        records = tuple(self.gate.admit(record) for record in records)
         first = self.writer.next_seq
         write_segment(self.folder, start, first, records)
         pointer = self.pointer.model_copy(update={"segment": start.segment, "generation": self.state.generation})
@@ -178,7 +188,7 @@ class Session:
             self.folder.segment_path(start.segment), self.folder.files, durability=self.durability
         )
         self.state = load(self.writer.path, self.family)
-        self.ledger = Ledger(self, self.state.history)
+        self.ledger = Ledger(self, self.state.history, gate=self.gate)
         for line, record in zip(self.lines(), (start, *records), strict=True):
             self._tell(line, record)
         self.put(_lease(pointer.generation))

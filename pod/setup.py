@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import platform
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,6 @@ from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
 from interceptors.permissions import Permissions
 from interceptors.prune import Prune, PruneSettings
-from interceptors.redact import Masker, Redact, secrets_in
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
@@ -326,7 +324,6 @@ def chain(
         ceiling=Ceiling(can_recover=acts, overhead=overhead, warn=m.policy == "warn"),
         hooks=CallHooks(hooks, permissions, scope) if hooks is not None and hooks.defined else None,
         permissions=permissions,
-        redact=Redact(Masker(secrets_in(os.environ))) if m.log.redact else None,
     )
 
 
@@ -364,10 +361,9 @@ def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:
     return hooks_of(manifest.hooks, extra, load_object)
 
 
-def asked_hooks(manifest: Manifest, defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
-    """The hooks as an open pod asks them; what they are told and say is redacted as tools' output is."""
-    masker = Masker(secrets_in(os.environ)) if manifest.log.redact else None
-    return Hooks(session, cwd, defined, str if masker is None else lambda text: masker.mask(text)[0])
+def asked_hooks(defined: Sequence[Hook], session: Session, cwd: Path) -> Hooks:
+    """The hooks as an open pod asks them; what they are told and say passes the session's gate."""
+    return Hooks(session, cwd, defined, session.gate.masked)
 
 
 def user_interceptors(manifest: Manifest, extra: Sequence[Interceptor]) -> list[Interceptor]:

@@ -63,7 +63,7 @@ def kept(folder: PodFolder) -> Kept:
             problems[use] = f"its {USES[use]} is lost ({folder.path / 'blobs' / label} is missing or altered)"
     manifest = None
     try:
-        manifest = Manifest.model_validate_json(texts["manifest"], strict=False) if "manifest" in texts else None
+        manifest = Manifest.read_kept(texts["manifest"]) if "manifest" in texts else None
     except ManifestError as error:
         problems["manifest"] = f"its manifest does not read any more ({'; '.join(map(str, error.problems))})"
     return Kept(folder.name, manifest, texts.get("cwd"), problems, lost_texts(folder, blobs))
@@ -117,8 +117,7 @@ def changes(old: Manifest, new: Manifest) -> tuple[str, ...]:
 
 def record_change(session: Session, manifest: Manifest, what: tuple[str, ...], *, cwd: str | None = None) -> None:
     """Puts on record that the session goes on with another manifest, and keeps it. Not yet durable: sync afterwards."""
-    text = json.dumps(manifest.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    session.put(e.ManifestChanged(digest=session.folder.put_blob(text), changes=what, cwd=cwd))
+    session.put(e.ManifestChanged(digest=session.folder.put_blob(manifest.kept_text()), changes=what, cwd=cwd))
 
 
 def moved(manifest: Manifest, before: str | None, now: Path) -> Manifest:

@@ -26,6 +26,12 @@ from worker.tools import Tool, ToolContext, ToolFault
 CONCURRENT_READS = 8
 """Calls with effect `read` that run side by side."""
 
+NOT_KEPT = (
+    "{name} was not run: its arguments held a secret, which the log does not keep, and the process that knew them has ended. "
+    "Make the call again, with the environment variable in the place of its value"
+)
+"""The result of a call that another process would have had to run."""
+
 UNKNOWN = "{name} was started and then interrupted: its outcome is unknown, look at what it did before doing it again"
 """The result of a call that may have run: it is never run again by itself (case B063)."""
 
@@ -105,7 +111,12 @@ class Caller:
             return self._error(call, self._unknown(call.name))
         if call.error is not None:
             return self._error(call, f"{call.name} was not run: {call.error}", tool)
-        arguments = call.parsed or {}
+        original = self.ledger.gate.original(call)
+        if original is None and open_call.started:
+            return self._result(call, tool, ToolOutput(summary=UNKNOWN.format(name=call.name)), "interrupted")
+        if original is None:
+            return self._error(call, NOT_KEPT.format(name=call.name), tool)
+        arguments = original.parsed or {}
         try:
             complaint = tool.check(arguments)
         except BaseException as e:
@@ -130,7 +141,7 @@ class Caller:
                         self.ledger.put(record)
                     return self._result(call, tool, ToolOutput.from_text(message), "denied")
                 case ic.Answer(output=output):
-                    output = await self._capped(call, tool, output)
+                    output = await self._capped(call, tool, self.ledger.gate.output(output))
                     return self._result(call, tool, output, "error" if output.is_error else "ok")
                 case ic.Pause() | ic.Stop():
                     return decision
@@ -188,14 +199,16 @@ class Caller:
         return failed
 
     async def _after(self, ready: Ready, output: ToolOutput) -> tuple[ToolOutput, Failed | None]:
-        """The output as the interceptors leave it. Where one raises, the tool has run all the same, and what it said is
+        """The output as the interceptors leave it, who see it without secrets. Where one raises, the tool has run all the same, and what it said is
         withheld: the interceptor may have been there to redact it."""
+        gate = self.ledger.gate
+        output = gate.output(output)
         for interceptor in self.interceptors:
             if not ic.overrides(interceptor, "after_tool"):
                 continue
             try:
-                changed = await interceptor.after_tool(ready.context, output)
-                output = _as_changed(changed)
+                changed = _as_changed(await interceptor.after_tool(ready.context, output))
+                output = output if changed is output else gate.output(changed)
             except Exception as e:
                 note = f"{ready.tool.name} ran, but its output is withheld: the interceptor {interceptor.name} failed on it"
                 withheld = {"summary": note, "content": None, "images": (), "is_error": True}

@@ -94,7 +94,8 @@ class ToolCallItem(_Base):
     """A call of a tool. `arguments` is the raw text as received; `parsed` is the object in it, or `error` says why not.
 
     What is sent back to a provider is `arguments` where they parse to an object, else an object that holds the raw text, so
-    that a history with a damaged call stays valid (cases B110 to B112).
+    that a history with a damaged call stays valid (cases B110 to B112). `masked` says that a secret stood in what was
+    received: it ran, or was to run, with that, which is not kept (`worker.gate`).
     """
 
     type: Literal["tool_call"] = "tool_call"
@@ -104,6 +105,7 @@ class ToolCallItem(_Base):
     error: str | None = None
     native_id: str | None = None
     reply: str = ""
+    masked: Literal[True] | None = None
 
     @property
     def parsed(self) -> dict[str, Any] | None:

@@ -1,31 +1,49 @@
-"""The one way in which state changes: a record goes to the journal, then into the history and to whoever observes."""
+"""The one way in which state changes: a record passes the gate, goes to the journal, then into the history and to whoever
+observes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
+from worker.gate import Gate
 from worker.history import History
 from worker.interceptor import Interceptor, failure, overrides
 from worker.records import Journal, Record, Syncing
 from worker.results import Failed
 
+R = TypeVar("R", bound=Record)
+
 
 class Ledger:
     """A journal with the folds that follow it. Where the journal raises, memory does not advance.
 
-    `fault` is set where an interceptor's `observe` raised: its state is wrong from then on, so the loop ends the run.
+    `fault` is set where an interceptor's `observe` raised: its state is wrong from then on, so the loop ends the run. `gate` masks
+    secrets; by default it lets everything through as it is.
     """
 
-    def __init__(self, journal: Journal, history: History, interceptors: Sequence[Interceptor] = ()) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        history: History,
+        interceptors: Sequence[Interceptor] = (),
+        gate: Gate | None = None,
+    ) -> None:
         self.journal = journal
         self.history = history
+        self.gate = gate or Gate()
         self.fault: Failed | None = None
         self._observers = [i for i in interceptors if overrides(i, "observe")]
 
-    def put(self, record: Record) -> None:
-        """Writes a record and folds it. Not yet durable: see `sync`."""
-        self.journal.write(record)
-        self.fold(record)
+    def put(self, record: R) -> R:
+        """Writes a record and folds it, as the gate lets it through; returns that. Not yet durable: see `sync`."""
+        admitted = self.gate.admit(record)
+        self.journal.write(admitted)
+        self.fold(admitted)
+        if (warning := self.gate.warning(record, admitted)) is not None:
+            self.put(warning)
+        return admitted
 
     def fold(self, record: Record) -> None:
         """Folds a record that is already in the journal."""

@@ -215,7 +215,7 @@ class Worker:
             max(budget.window, model.capabilities.window),
         )  # fmt: skip
         booking = book(reply.usage, reply.items, reply.transformations, self.history, sent)
-        self.ledger.put(
+        recorded = self.ledger.put(
             ReplyRecord(
                 items=self._named(reply.items),
                 usage=booking.usage,
@@ -236,8 +236,8 @@ class Worker:
                 transformations=reply.transformations,
             )
         )
-        # Interceptors are told what counts.
-        answered.reply = replace(reply, usage=booking.booked or booking.usage)
+        # Interceptors are told what counts, as it stands on record.
+        answered.reply = replace(reply, items=recorded.items, usage=booking.booked or booking.usage)
         self._say_doubted(model.name, booking, estimate)
         self._say_barred(model.name)
 

@@ -16,10 +16,13 @@ from worker.models.base import Refusals, StopReason, Usage
 
 
 class Record(BaseModel):
-    """Base of all records; `kind` names the entry in a log."""
+    """Base of all records; `kind` names the entry in a log, `screened` says that what looks like a secret was looked for when its texts
+    were made: the gate then masks known values alone.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     kind: ClassVar[str] = ""
+    screened: ClassVar[bool] = False
 
 
 class Input(Record):

@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 from typing import cast
 
+from pod.cli.text import hidden
 from worker.text import visible
 
 _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
@@ -105,7 +106,7 @@ def _cut(found: re.Match[str]) -> str:
 def note(text: str) -> None:
     """Lines on standard error, all of them shown as `visible` does; a standard error that is gone is no reason to stop."""
     try:
-        print(visible(text), file=sys.stderr, flush=True)
+        print(visible(hidden(text)), file=sys.stderr, flush=True)
     except (OSError, ValueError):
         return
 
@@ -120,7 +121,7 @@ def _keep_traceback(error: BaseException) -> Path | None:
         path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(fd, "w", encoding="utf-8", errors="replace") as file:
-            traceback.print_exception(error, file=file)
+            file.write(hidden("".join(traceback.format_exception(error))))
     except OSError:
         return None
     return path

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from interceptors.redact import secrets_in
 from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show, show_bytes, show_json
@@ -19,12 +18,13 @@ from pod.events import Event, event_of
 from pod.log.folder import PodFolder
 from pod.log.segment import Damage
 from pod.losses import losses
-from pod.page import Page, masker_of
+from pod.page import Page
 from pod.peek import glance
 from pod.reading import SessionReader
 from pod.retrace import Entry, Stored, entries_of
 from pod.timeline import Step, Timeline
 from worker.ids import uuid7
+from worker.masking import Masker, secrets_in
 from worker.text import size
 
 PRUNES = {
@@ -102,7 +102,7 @@ def _is_about_a_question(event: Event) -> bool:
 def _page(folder: PodFolder, target: str) -> int:
     """Writes the timeline as one page of HTML."""
     timeline = Timeline(Stored(folder))
-    page = Page(_words, masker_of(secrets_in(os.environ)))
+    page = Page(_words, Masker(secrets_in(os.environ)))
     wanting: list[str] = []
     for line, record in _entries(folder, wanting):
         step = timeline.add(line, record)

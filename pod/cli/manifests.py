@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from pod.cli.failing import note
 from pod.cli.output import is_terminal, put, show, show_json
 from pod.cli.run import folder_of
+from pod.cli.text import hidden
 from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
@@ -73,7 +75,7 @@ def _fresh(args: argparse.Namespace, file: str) -> str:
     flags += args.set
     here = folder_of(None)
     layer, wrong = set_layer(flags, here)
-    wrong += [*take_secrets(layer), *take_large(layer), *rename(layer)]
+    wrong += [*take_secrets(layer, os.environ), *take_large(layer), *rename(layer)]
     if wrong:
         raise ManifestError(wrong)
     asked = with_overrides(Manifest(), flags, here)  # raises for what no manifest may hold
@@ -171,7 +173,7 @@ def _show(args: argparse.Namespace) -> int:
             },
         })  # fmt: skip
     elif args.toml:
-        put(to_toml_with_sources(loaded))
+        put(hidden(to_toml_with_sources(loaded)))
     else:
         show(as_table(loaded))
     _tell(loaded)

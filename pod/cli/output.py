@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO, TypeAlias, cast
 
+from pod.cli.text import hidden
 from pod.errors import PodError, UsageProblem
 from worker.text import visible, visible_json
 
@@ -228,7 +229,7 @@ def put(text: str, stream: TextIO | None = None) -> None:
 
 def show(text: str) -> None:
     """Prints text for people on standard output. Raises `BrokenPipeError`, `OutputFailed`."""
-    _write(visible(text), sys.stdout)
+    _write(visible(hidden(text)), sys.stdout)
 
 
 def show_bytes(data: bytes) -> None:
@@ -248,4 +249,4 @@ def show_json(value: Any) -> None:
     """Prints a JSON value, indented, in UTF-8."""
     import json
 
-    write_json(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n", sys.stdout)
+    write_json(hidden(json.dumps(value, ensure_ascii=False, indent=2, default=str)) + "\n", sys.stdout)

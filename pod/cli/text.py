@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 from worker.text import visible
+
+
+def hidden(text: str) -> str:
+    """`text` without values of this environment's secrets: what is looked at may be of an earlier version, another place, or
+    an error of somebody else's.
+    """
+    from worker.masking import Masker, secrets_in
+
+    return Masker(secrets_in(os.environ)).mask(text)[0]
 
 
 def one_line(text: str, width: int = 160) -> str:

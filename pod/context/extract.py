@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from compact_worker.granting import neutralised
 from compact_worker.sections import entries, parse
-from interceptors.redact import Masker
 from interceptors.stubs import excerpt
 from pod.context.facts import Fact, FactKind
-from pod.context.quoting import Quoted, Quoter, claims_authority, shortened
+from pod.context.quoting import Quoted, Quoter, shortened, usurps
 from worker.items import AssistantItem, ContextItem, FileRange, Item, ToolCallItem, ToolResultItem, UserItem
+from worker.masking import Masker
 from worker.text import sha256
 
 WORDS_CHARS = 1_000
@@ -152,10 +153,13 @@ class Extract:
 
 
 def _joined(text: str, parts: Iterable[Quoted]) -> Quoted:
-    """One text of several, with all their figures; nothing where together they claim what none does alone."""
+    """One text of several, with all their figures; marked where together they claim what none does alone."""
     parts = tuple(parts)
     excluded, redacted = sum(p.excluded for p in parts), sum(p.redacted for p in parts)
-    return Quoted("", excluded + 1, redacted) if claims_authority(text) else Quoted(text, excluded, redacted)
+    if usurps(text):
+        return Quoted("", excluded + 1, redacted)
+    text, claims = neutralised(text)
+    return Quoted(text, excluded + claims, redacted)
 
 
 def kept(facts: Iterable[Fact], limit: int) -> tuple[list[Fact], dict[FactKind, int]]:

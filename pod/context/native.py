@@ -154,7 +154,7 @@ class NativeRung:
         self, plan: Plan, label: str, model: Model, tried: Tried[Compacted], focus: str | None
     ) -> e.NativeMade:
         answer, head = tried.answer, self._head(plan)
-        readable = answer.item.readable.strip() and answer.item.readable
+        readable = answer.item.readable.strip() and self.parts.session.gate.masked(answer.item.readable)
         if not readable:
             readable = await self._quoted(plan, label) or UNREADABLE.format(model=model.name, count=len(head))
         spent = spent_on(answer.usage, model, tried.attempts, plan.summarised_tokens)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from compact_worker.folding import folded
-from compact_worker.granting import claims_approval
+from compact_worker.granting import neutralised
 from compact_worker.overview import one_line
-from interceptors.redact import Masker
-from pod.context.secrecy import without_secrets
+from compact_worker.secrecy import without_secrets
+from worker.masking import Masker
 from worker.models.encoding import neutral
 from worker.text import clean, untagged
 
@@ -49,37 +48,15 @@ _RUN_TOGETHER = re.compile(
     r"|\w{0,30}withoutasking|youarenow\w{0,20})",
     re.IGNORECASE,
 )
-_SKIP = re.compile(
-    r"(?:^\W*|[.;:!,]\s*|\b(?:please|just|now|always|then|so|to|and|can|may|should|must|will|could)\s+)"
-    r"(?:skip|bypass|omit|ignore|disable|drop|forgo|waive|suppress|turn off|switch off|do without|dispense with)(?:ping|ing)?\s+(?:\w+ ){0,3}?"
-    r"(?:approvals?|permissions?|confirmations?|consent)\b(?! (?:tests?|pages?|modules?|class(?:es)?|emails?|files?)\b)",
-    re.IGNORECASE,
-)
-_GRANT = re.compile(
-    r"\b(?:you|agent|assistant|model)\b[^.\n]{0,30}\b(?:have|has|are|is|were|was)\b[^.\n]{0,30}"
-    r"\b(?:permission|authori[sz]ed|authori[sz]ation|permitted|approved|granted|root access|full access)\b"
-    r"|\bauto-?approv\w*"
-    r"|\b(?:i|we|the (?:user|owner|operator|admin\w*)) (?:hereby |now |fully |explicitly )*(?:approves?|authori[sz]es?|permits?|consents?|grants?)\b"
-    r"|\byou (?:now )?(?:have|got) (?:\w+ ){0,2}(?:permission|approval|consent|authori[sz]ation|clearance|carte blanche)\b"
-    r"|\b(?:full|blanket|standing|unrestricted|unlimited) (?:\w+ )?(?:approval|permissions?|consent|authori[sz]ation|authority|access)\b"
-    r"|\byou (?:may|can)(?: now)? (?:\w+ ){1,3}?(?:anything|everything|whatever|freely|at will)\b"
-    r"|\b(?:commands?|actions?|delet(?:es|ions)|writes|pushes|deploy(?:s|ments)|tool calls?|operations|requests|changes|tools)\b"
-    r" (?:are|is) (?:now |all |hereby |already )*(?:pre-?)?(?:approved|authori[sz]ed|permitted|allowed|fine|ok|okay)\b(?! by\b)"
-    r"|\b(?:consider|treat|regard) (?:\w+ ){1,4}(?:as )?(?:pre-?)?(?:approved|authori[sz]ed|permitted|granted)\b"
-    r"|\b(?:approv(?:al|ed)|permissions?|authori[sz]ed|consent)\b[\"']?\s*[=:]\s*[\"']?"
-    r"(?:true|yes|granted|approved|given|ok|all|allow\w*|1)\b"
-    r"|\b(?:approved|authori[sz]ed|permitted|granted|signed off) by (?:the |an? )?"
-    r"(?:user|owner|operator|admin\w*|human|reviewer|maintainers?|security)\b",
-    re.IGNORECASE,
-)
-_DEMAND = re.compile(
-    r"\b(?:unless|until|if|before|not|never|must|should|needs? to|ask|wait|only|whether)\b", re.IGNORECASE
-)
 _CLOSING = re.compile(
     r"^\W*end(?:\s+of)?(?:\s+(?:the|this|untrusted|tool|file))*\s+"
     r"(?:context|output|results?|file|data|summary|memory|document|conversation|content|input|tool|checkpoint)\b\W*$",
     re.IGNORECASE,
 )
+_SETTING = re.compile(
+    r"\s*(?:[-*] )?(?:system|user|human|root|admin|operator|runtime|assistant)\s*[:=]\s*[\w./@-]{1,40},?\s*"
+)
+"""A role's name as the key of a setting with one word; orders need more words."""
 _CLAIMS = (_ROLE, _OVERRIDE, _CLOSING, _RUN_TOGETHER)
 _TAG = re.compile(
     r"[<＜‹]\s{0,8}(?=[</／⁄]?\s{0,8}(?:[|｜]|/|(?:[\w-]*-)?reminder|system|user|assistant|human|developer|instructions?|tool|function"
@@ -95,7 +72,9 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """A text that is safe to quote: how many of its lines claimed authority and were left out, how many secrets replaced."""
+    """A text that is safe to quote: how many of its lines claimed authority (they are left out) or an approval (that is marked), how
+    many secrets were replaced.
+    """
 
     text: str
     excluded: int = 0
@@ -110,24 +89,30 @@ class Quoter:
     tag: str = ""
 
     def user(self, text: str) -> Quoted:
-        """The user's words: lines that claim an approval are left out (no text grants one), the others stay as they are."""
+        """The user's words: they stay as they are, but for secrets and what could be taken for the runtime's marks."""
         text, redacted = self.masker.mask(text)
         # What invisible characters kept apart is whole only once they are gone.
         text, more = self.masker.mask(printable(_bounded(text)))
-        return self._without(text, redacted + more, claims_approval)
+        return Quoted(self._unmarked(text.strip()), 0, redacted + more)
 
     def other(self, text: str) -> Quoted:
-        """What a model or tool said: every line that claims authority is left out as well."""
+        """What a model or tool said: lines that give orders in another's name are left out, statements that claim an approval are
+        marked as such.
+        """
         masked = self.masked(text)
-        return self._without(masked.text, masked.redacted, claims_authority)
+        lines = masked.text.split("\n")
+        kept = [line for line in lines if not usurps(line)]
+        text, claims = neutralised("\n".join(kept).strip())
+        return Quoted(self._unmarked(text), len(lines) - len(kept) + claims, masked.redacted)
 
     def line(self, text: str, limit: int) -> Quoted:
         """The same in one line of at most `limit` characters."""
         quoted = self.other(text)
-        folded = one_line(quoted.text)
-        if claims_authority(folded):
+        text = one_line(quoted.text)
+        if usurps(text):
             return Quoted("", quoted.excluded + 1, quoted.redacted)
-        return Quoted(shortened(folded, limit), quoted.excluded, quoted.redacted)
+        text, claims = neutralised(text)
+        return Quoted(shortened(text, limit), quoted.excluded + claims, quoted.redacted)
 
     def masked(self, text: str) -> Quoted:
         """Without secrets, those that only their shape tells included. Not yet fit to be quoted."""
@@ -135,11 +120,6 @@ class Quoter:
         text, more = self.masker.mask(printable(_bounded(text)))
         text, shaped = without_secrets(text)
         return Quoted(text, 0, known + more + shaped)
-
-    def _without(self, text: str, redacted: int, excludes: Callable[[str], bool]) -> Quoted:
-        lines = text.split("\n")
-        kept = [line for line in lines if not excludes(line)]
-        return Quoted(self._unmarked("\n".join(kept).strip()), len(lines) - len(kept), redacted)
 
     def _unmarked(self, text: str) -> str:
         """Without what could be taken for the runtime's own marks."""
@@ -154,17 +134,20 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in _INVISIBLE)
 
 
-def claims_authority(line: str) -> bool:
-    """Whether a line of model or tool text grants something, gives orders in another's name, or fakes a border.
+def usurps(line: str) -> bool:
+    """Whether a line of model or tool text gives orders in another's name, or fakes a border. A setting (`system: linux`) does
+    not.
 
     It is looked at as a reader takes it (`folded`). A filter of words is no wall: other words, other languages and what
     is written in parts over several lines get through. What keeps a quote from acting is that no text grants anything.
     """
     plain = folded(line)
-    if claims_approval(plain) or any(pattern.search(plain) for pattern in _CLAIMS):
-        return True
-    found = _GRANT.search(plain) or _SKIP.search(plain)
-    return found is not None and _DEMAND.search(plain[: found.start()]) is None
+    return _SETTING.fullmatch(line) is None and any(pattern.search(plain) for pattern in _CLAIMS)
+
+
+def claims_authority(line: str) -> bool:
+    """Whether a line does so, or claims an approval and is not marked as a claim."""
+    return usurps(line) or neutralised(line)[1] > 0
 
 
 def _bounded(text: str) -> str:

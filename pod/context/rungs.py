@@ -11,7 +11,6 @@ from anyio import to_thread
 
 from compact_worker import CompactFailed, CompactResult, Material, compact
 from interceptors.permissions import Permissions
-from interceptors.redact import Masker, Redact
 from pod import codes
 from pod.context import opening as op
 from pod.context.beat import beating
@@ -23,6 +22,7 @@ from pod.errors import PodError
 from pod.journal import SideLog
 from pod.log import entries as e
 from pod.log.items import SegmentItems
+from worker.gate import Gate
 from worker.items import ContextItem, UserItem
 from worker.memory import memory_of
 from worker.records import Warned
@@ -90,6 +90,7 @@ class WorkerRung:
 
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
         """Runs the compact worker. Raises `RungFailed`, `PodError` of the store."""
+        parts = self.parts
         try:
             result = await self._ask_worker(plan, label, focus)
         except CompactFailed as failure:
@@ -104,7 +105,7 @@ class WorkerRung:
         return Memory(
             summary=ContextItem(
                 kind="summary",
-                text=result.summary,
+                text=parts.session.gate.own(result.summary),
                 source=f"compact worker, {result.figures.source}",
                 trust="model",
             ),
@@ -165,6 +166,7 @@ class WorkerRung:
                     buffer=parts.sender.buffer,
                     retry=parts.sender.retry,
                     deps=parts.deps,
+                    gate=Gate(parts.session.gate.masker),
                 )
 
     def _source(self, plan: Plan) -> Any:
@@ -228,10 +230,9 @@ class CheckpointRung:
         parts, state = self.parts, self.parts.session.state
         view, sender, worker = tuple(state.history.view), parts.sender, parts.config.worker
         room = int((plan.limits.target - 1 - plan.limits.standing.mandatory) / parts.factor())
-        redact = next((i for i in parts.interceptors if isinstance(i, Redact)), None)
         rules = Rules(
             limit=min(worker.summary_max_tokens, max(room, LEAST_TOKENS)),
-            quoter=Quoter(Masker({}) if redact is None else redact.masker, state.start.tag),
+            quoter=Quoter(parts.session.gate.masker.values, state.start.tag),
             segment=state.start.segment,
             model=sender.model.name,
             at=datetime.fromtimestamp(parts.wall(), UTC).isoformat(timespec="seconds"),

@@ -50,6 +50,7 @@ class SegmentStarted(Record):
     """The first entry of a segment: everything that a resume needs, so that it reads this segment alone."""
 
     kind = "segment_started"
+    screened = True
     session: str
     segment: str
     lineage: Lineage
@@ -151,6 +152,7 @@ class CheckpointMade(Record):
     """A checkpoint of this segment, before it is known whether a new segment begins with it."""
 
     kind = "checkpoint"
+    screened = True
     compaction: str
     checkpoint: Checkpoint
 
@@ -164,6 +166,7 @@ class NativeMade(Record):
     """
 
     kind = "native_made"
+    screened = True
     compaction: str
     item: OpaqueItem
     way: NativeWay

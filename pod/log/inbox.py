@@ -21,6 +21,7 @@ from pod.log import entries as e
 from pod.log.files import json_of, read_file
 from pod.log.folder import PodFolder
 from pod.log.lines import now
+from pod.log.redacting import posted
 from pod.log.segment import Damage, scan
 from worker.ids import uuid7
 from worker.items import UserItem
@@ -95,7 +96,7 @@ class Watch:
 
 
 def post(folder: PodFolder, command: Command) -> str:
-    """Leaves a command and returns its id once it is durable.
+    """Leaves a command, without secrets, and returns its id once it is durable.
 
     Raises `UsageProblem` for an id that can't be a file's name, `PodNotFound`, `OSError`.
     """
@@ -104,6 +105,7 @@ def post(folder: PodFolder, command: Command) -> str:
             f"{command.id!r} can't be an idempotency key: letters, digits, '.', '_' and '-', at most 128"
         )
     folder.pointer()
+    command = command.model_copy(update={"args": posted(folder, command.args)})
     folder.files.make_folder(folder.inbox)
     folder.files.put(folder.inbox / f"{command.id}.json", command.model_dump_json().encode())
     return command.id
@@ -116,6 +118,7 @@ def post_message(folder: PodFolder, command: Command) -> bool:
     where the id was used for something else, and what `post` does.
     """
     folder.pointer()
+    command = command.model_copy(update={"args": posted(folder, command.args)})
     used = _used(folder, command.id)
     if used is None:
         post(folder, command)

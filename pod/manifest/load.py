@@ -128,7 +128,7 @@ def _loaded(
         problems += rename(layer)
         if layer.name == "project":
             stack.bound_project(layer, stack.layers[:number])
-        problems += take_secrets(layer)
+        problems += take_secrets(layer, environment)
         problems += _no_extends(layer)
         problems += resolve_layer(layer, cwd=folder, manifest_dir=path.parent, env=environment)
     values, origins = merge(stack.layers)

@@ -5,6 +5,7 @@ TOML file.
 from __future__ import annotations
 
 import json
+import os
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, Strict, field_validator
@@ -26,6 +27,8 @@ from pod.manifest.sections import (
     WorkerSection,
 )
 from pod.manifest.types import Section
+from worker.gate import Gate
+from worker.masking import Masker, secrets_in, unmasked
 
 
 class Manifest(Section):
@@ -123,11 +126,28 @@ class Manifest(Section):
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) of the resolved values: equal manifests have equal digests."""
+        """SHA-256 (hex) of `kept_text`: equal manifests have equal digests."""
         import hashlib
 
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(self.kept_text().encode("utf-8", "surrogatepass")).hexdigest()
+
+    def kept_text(self) -> str:
+        """The resolved values as JSON, as a pod keeps them: with a mark for each secret of the environment that came into them
+        (`${NAME}` in an address), unless `[log] redact` is off.
+        """
+        values = self.model_dump(mode="json")
+        if self.log.redact:
+            values = Gate(Masker(secrets_in(os.environ))).own(values)
+        return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @classmethod
+    def read_kept(cls, text: str) -> Manifest:
+        """The manifest that was kept so, with the values of this environment for the marks; a mark whose variable is not set stays
+        one. Raises `ManifestError`.
+        """
+        if "[secret " in text:
+            text = json.dumps(unmasked(json.loads(text), secrets_in(os.environ)), ensure_ascii=False)
+        return cls.model_validate_json(text, strict=False)
 
 
 BETWEEN_RUNS = frozenset({"threshold"})

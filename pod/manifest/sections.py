@@ -345,8 +345,8 @@ class LogSection(Section):
     redact: bool = Field(
         default=True,
         description="Whether values of environment variables that are named like secrets (key, token, password) are "
-        "replaced in the output of tools, before it is logged and sent. The model's own text, the arguments of its "
-        "calls and your messages are logged and sent as they are.",
+        "replaced, before anything is logged, sent, kept or shown: in your messages (with a warning), in what the model "
+        "says and calls, in the output of tools and in errors. A call runs with what the model wrote.",
     )
 
 

@@ -16,9 +16,9 @@ from html import escape
 from importlib.resources import files
 from typing import Any, cast
 
-from interceptors.redact import Masker
 from pod.log.lines import Line
 from pod.timeline import CATEGORIES, Step, Stretch
+from worker.masking import Masker
 from worker.records import Record
 from worker.text import byte_prefix, visible
 
@@ -46,12 +46,6 @@ MARKS = {
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _UNSHOWN = {"payload": "opaque", "data": "image data", "tag": "the session's tag"}
-
-
-def masker_of(secrets: Mapping[str, str]) -> Masker:
-    """Masks secrets, also as they stand in JSON text."""
-    quoted = {name: json.dumps(value)[1:-1] for name, value in secrets.items()}
-    return Masker({**secrets, **{f"{name} ": text for name, text in quoted.items() if text != secrets[name]}})
 
 
 @dataclass

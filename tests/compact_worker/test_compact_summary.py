@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compact_worker.directives import fold, occurs, verify
-from compact_worker.granting import claims_approval
+from compact_worker.granting import CLAIM, loosens, neutralised
 from compact_worker.sections import ORDER, entries, parse, render
 from compact_worker.summary import CHECK_NOTE, Rules, Summary, SummaryRefused, check_summary
 
@@ -205,10 +205,10 @@ GRANTS = [
 
 
 @pytest.mark.parametrize("line", GRANTS)
-def test_claims_of_approval_are_taken_out_and_counted(line: str) -> None:
-    """I8, B039, B040: a summary carries no approvals."""
+def test_claims_of_approval_are_marked_as_such_and_counted(line: str) -> None:
+    """I8, B039, B040: a summary carries no approvals, only what was claimed."""
     made = check(text_of(Key_Decisions=f"- keep this\n{line}"))
-    assert made.excluded == 1 and line.lstrip("- ") not in made.text and "keep this" in made.text
+    assert made.excluded == 1 and f"{CLAIM}{line.lstrip('- ')}]" in made.text and "\n- keep this\n" in made.text
 
 
 CONSTRAINTS = [
@@ -225,7 +225,7 @@ CONSTRAINTS = [
 @pytest.mark.parametrize("line", CONSTRAINTS)
 def test_constraints_on_approval_stay(line: str) -> None:
     """B042: orders survive, so constraints must."""
-    assert not claims_approval(line)
+    assert not loosens(line) and neutralised(line) == (line, 0)
     assert line in check(text_of(Key_Decisions=line)).text
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interceptors.redact import Masker, secrets_in
 from pod import Manifest, Pod
+from worker.masking import Masker, secrets_in
 from worker.testing import ScriptedModel, call, say
 from worker.tools import tool
 

@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 from typing import Any
 
 from interceptors.ceiling import Overhead
-from interceptors.redact import Masker
 from pod.log import entries as e
 from pod.log.lines import parse, render
 from pod.page import Page
@@ -18,6 +17,7 @@ from pod.timeline import Bounds, Step, Timeline
 from worker import records as w
 from worker.budget import LearnedWindow
 from worker.items import AssistantItem, ReasoningItem, ToolResultItem, UserItem, make_call
+from worker.masking import Masker
 from worker.models.base import Family, Usage
 from worker.records import Record
 

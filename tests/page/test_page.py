@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pod.log import entries as e
-from pod.page import ENTRIES_MOST, ENTRY_MOST, Page, as_data, cut_at, entry_text, masker_of, visible
+from pod.page import ENTRIES_MOST, ENTRY_MOST, Page, as_data, cut_at, entry_text, visible
 from tests.page.page_story import HOSTILE, Markup, Story, begin, hostile_story, masker, outside, read, reply
 from worker import records as w
 from worker.items import AssistantItem, Image, UserItem
+from worker.masking import Masker
 
 
 def test_b095_hostile_text_adds_no_element_no_attribute_and_no_control() -> None:
@@ -74,7 +75,7 @@ def test_b082_secrets_are_masked_before_anything_is_cut() -> None:
     shown = entry_text("input", record, masker(secret))
     assert "hunter" not in shown
     call = e.RunEndedEntry(run="r", status="failed", result={"arguments": json.dumps({"key": secret})})
-    assert "hunter" not in entry_text("run_ended", call, masker_of({"API_TOKEN": secret}))
+    assert "hunter" not in entry_text("run_ended", call, Masker({"API_TOKEN": secret}))
     story = hostile_story("sk-live-0123456789")
     assert "sk-live" not in story.html() and "[secret API_TOKEN]" in story.html()
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pod.context.secrecy import SECRET, without_secrets
+from compact_worker.secrecy import SECRET, without_secrets
 
 KINDS = [
     ("sk_live_51H8abcdefghijklmnop failed", "51H8abcdefghijklmnop"),
@@ -52,6 +52,13 @@ KINDS = [
     ("token eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghij", "eyJhbGciOiJIUzI1NiJ9"),
 ]
 
+A = "aB3dE6gH9jK2mN5pQ8sT1vW4xY7z"
+KINDS += [
+    (f"dckr_pat_{A}", A), (f"blob?sv=1&sig={A}%3D", A), ("the password is hunter22", "hunter22"),
+    (f"ｇｈｐ_{A}", A), (f"gh\u200bp_{A}", A), (f"\\u0067hp_{A}", A), ("PGPASSWORD=hunter2 psql", "hunter2"),
+    ("Server=h;User Id=sa;Password=hunter2;", "hunter2"), (f"https://hooks.slack.com/services/T0/B0/{A}", A),
+]  # fmt: skip
+
 PLAIN = [
     "tokens = tokenize(text)", "password: str", "self.token = token", "max_tokens = 32000", "password = getpass.getpass()",
     'secret = os.environ["SECRET"]', "docker run -u 1000:1000 image", "basic authentication scheme",
@@ -60,6 +67,8 @@ PLAIN = [
     "commit 1a2b3c4d5e6f7a8b9c0d1a2b3c4d5e6f7a8b9c0d", "password = models.CharField(max_length=128)",
     "tokens: 12k read, 3k written", "password = ${DB_PASSWORD}", "password: {{ vault_password }}", "passwd='', acct=''",
     "token=<your token>", "login(user, password=user_password)", "objects identified by a persistent id",
+    "550e8400-e29b-41d4-a716-446655440000", "sha256:" + "ab12" * 16, '"integrity": "sha512-' + "aB3d" * 20 + '=="',
+    "data:image/png;base64," + "iVBORw0K" * 20, "the password is wrong", "a password was set", "the cache’s key is stable",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from worker.builtin.scope import Scope
+from worker.masking import MaskedStream, Masker
 from worker.tools import ToolFault
 
 PREFIX = "artifact:"
@@ -23,10 +24,13 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ArtifactWriter:
-    """An artifact that grows: at most `limit` bytes are kept, the rest is counted in `dropped`."""
+    """An artifact that grows: at most `limit` bytes are kept, the rest is counted in `dropped`. What may be the beginning of
+    a secret is written with what comes after it.
+    """
 
-    def __init__(self, name: str, fd: int, limit: int) -> None:
+    def __init__(self, name: str, fd: int, limit: int, masker: Masker | None = None) -> None:
         self.name = name
+        self._masked = MaskedStream(masker, _bytewise) if masker else None
         self.size = 0
         self.dropped = 0
         self._file = os.fdopen(fd, "wb", buffering=0)
@@ -34,6 +38,11 @@ class ArtifactWriter:
 
     def write(self, data: bytes) -> None:
         """Appends `data` as far as the limit allows. Blocks; raises `OSError`."""
+        if self._masked is not None:
+            data = self._masked.feed(data.decode("latin-1")).encode("latin-1")
+        self._keep(data)
+
+    def _keep(self, data: bytes) -> None:
         kept = memoryview(data)[: max(self._limit - self.size, 0)]
         self.dropped += len(data) - len(kept)
         while kept:
@@ -41,10 +50,16 @@ class ArtifactWriter:
             self.size += written
             kept = kept[written:]
 
+    def end(self) -> None:
+        """Writes what was held back, where nothing more comes. Blocks; raises `OSError`."""
+        if self._masked is not None:
+            self._keep(self._masked.end().encode("latin-1"))
+
     def close(self) -> None:
         """Ends the writing; what was written stays, also after a power cut. Blocks."""
         if not self._file.closed:
             with contextlib.suppress(OSError):
+                self.end()
                 os.fsync(self._file.fileno())
             self._file.close()
 
@@ -52,17 +67,20 @@ class ArtifactWriter:
 class Artifacts:
     """A folder of outputs by name. Names come from the call, and are never used twice.
 
-    The folder is made when it is first needed (mode 0700, files 0600). Methods block.
+    The folder is made when it is first needed (mode 0700, files 0600). Secrets that `masker` knows are replaced in what is
+    kept. Methods block.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, masker: Masker | None = None) -> None:
         self.folder = Path(folder).absolute()
+        self._masker = masker
 
     def store(self, call_id: str, name: str, data: bytes | str) -> str:
         """Keeps `data` and returns the artifact's name. Raises `OSError`; a failed write leaves nothing."""
         writer = self.writer(call_id, name, limit=1 << 62)
         try:
             writer.write(data.encode() if isinstance(data, str) else data)
+            writer.end()
         except OSError:
             with contextlib.suppress(FileNotFoundError):
                 (self.folder / writer.name).unlink()
@@ -77,7 +95,7 @@ class Artifacts:
         for label in _names(call_id, name):
             with contextlib.suppress(FileExistsError):
                 flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                return ArtifactWriter(label, os.open(self.folder / label, flags, 0o600), limit)
+                return ArtifactWriter(label, os.open(self.folder / label, flags, 0o600), limit, self._masker)
         raise AssertionError("unreachable: the names do not end")
 
     def path(self, name: str) -> Path:
@@ -96,6 +114,10 @@ class Artifacts:
     def scope(self) -> Scope:
         """The scope that artifacts are read through."""
         return Scope(self.folder, read=(".",))
+
+
+def _bytewise(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
 def _names(call_id: str, name: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from worker.builtin.changes import LARGEST, change, changed_since, names_kept, o
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
 from worker.items import ToolOutput
+from worker.masking import marks_in
 from worker.text import byte_prefix, sha256, size
 from worker.tools import ToolContext, ToolFault, tool
 
@@ -77,6 +78,11 @@ def _replaced(name: str, data: bytes, old: str, new: str, *, replace_all: bool) 
     _check(old, new)
     wanted, replacement = _with_line_ends(data, old, new)
     places = _lines_of(data, wanted)
+    if not places and (marks := marks_in(old)):
+        raise ToolFault(
+            f"{name}: old does not occur in it: it holds {', '.join(marks)}, which stands for a secret that you are not shown. "
+            "Take a piece of the file without it as old, or change that line with shell"
+        )
     if not places:
         raise ToolFault(f"{name}: old does not occur in it.{_nearest(data, old)}")
     if len(places) > 1 and not replace_all:

@@ -12,8 +12,9 @@ from worker.builtin.changes import change, changed_since, line_count, line_end, 
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
 from worker.items import FileRange, ToolOutput
+from worker.masking import marks_in
 from worker.text import sha256, size
-from worker.tools import ToolContext, tool
+from worker.tools import ToolContext, ToolFault, tool
 
 
 class _Hash(Protocol):
@@ -62,6 +63,8 @@ def _write(
         if last_seen is None and old.data and artifacts is not None:
             # Nobody looked at what is replaced here, so it is kept.
             kept = artifacts.store(call_id, f"replaced-{old.path.name}", old.data)
+    if old is not None and old.data is not None:
+        _keep_secrets(name, old.data, data)
     with scope.open_write(path, unchanged=None if old is None else old.info) as file:
         file.write(data)
     summary = f"write_file {name}: {line_count(data)}, {size(len(data))}"
@@ -75,6 +78,16 @@ def _write(
     if kept:
         summary += f"; it had not been read before, the old content is kept as artifact:{kept}"
     return ToolOutput(summary=summary, writes=written(resolved, data))
+
+
+def _keep_secrets(name: str, old: bytes, new: bytes) -> None:
+    """Raises `ToolFault` where a mark would take the place of the secret that it stands for."""
+    lost = [mark for mark in marks_in(new.decode()) if mark.encode() not in old]
+    if lost:
+        raise ToolFault(
+            f"{name} was not replaced: content holds {', '.join(lost)}, which stands for a secret that you are not shown, and the "
+            "file would lose it. Change the other lines with edit_file"
+        )
 
 
 def _with_more(arguments: Mapping[str, Any], before: bytes) -> bytes:

@@ -10,8 +10,10 @@ import base64
 import binascii
 import re
 
-SECRET = "[secret]"
-"""Stands for what looks like a secret and has no name."""
+from worker.masking import as_read
+from worker.shapes import SECRET, shaped
+
+__all__ = ["SECRET", "without_secrets"]
 
 _KEYS = re.compile(
     r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)? ?-{4,5}.*?"
@@ -27,7 +29,7 @@ _TOKENS = re.compile(
     r"|gh[pousr]_\w{20,}|github_pat_\w{20,}|gl[a-z]{2,6}-[\w-]{16,}|GR1348941[\w-]{16,}"
     r"|(?i:xox[a-z])-(?:\d+-)+\w+|xox[a-z]-[\w-]{10,}|xapp-[\w-]{10,}|xkeysib-[\w-]{16,}"
     r"|AIza[\w-]{30,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}"
-    r"|npm_\w{20,}|pypi-[\w-]{20,}|hf_\w{20,}|gsk_\w{20,}|xai-\w{20,}|pplx-\w{20,}|tvly-[\w-]{20,}|r8_\w{20,}"
+    r"|dckr_[op]at_[\w-]{20,}|sbp_[0-9a-f]{40}|npm_\w{20,}|pypi-[\w-]{20,}|hf_\w{20,}|gsk_\w{20,}|xai-\w{20,}|pplx-\w{20,}|tvly-[\w-]{20,}|r8_\w{20,}"
     r"|SG\.[\w-]{16,}\.[\w-]{16,}|sq0[a-z]{3}-[\w\\-]{22,}|shp[a-z]{2}_\w{20,}|do[opr]_v1_\w{20,}|dp\.[a-z]{2}\.\w{20,}"
     r"|hv[sb]\.[\w-]{20,}|dapi[0-9a-f]{32}|lin_api_\w{20,}|ntn_\w{20,}|figd_[\w-]{20,}|PMAK-[\w-]{20,}|NRAK-\w{20,}"
     r"|ATATT3[\w=-]{20,}|pscale_\w{2,8}_[\w.-]{20,}|sntry[su]_[\w=+/-]{20,}|AGE-SECRET-KEY-1\w{20,}"
@@ -38,6 +40,7 @@ _TOKENS = re.compile(
     r"|MII[A-Za-z0-9+/]{24,}={0,2}"
     r")"
     r"|(?i:(?<=/services/)T\w+/B\w+/\w+)|(?<=:_authToken=)(?!\$)\S+|(?<=/api/webhooks/)\d+/[\w-]{20,}|(?<=AccountKey=)[A-Za-z0-9+/=]{40,}"
+    r"|(?<=[?&]sig=)[A-Za-z0-9+/%_-]{24,}={0,2}"
     r"|(?<=api\.softlayer\.com/soap/v3/)\w{64}|(?<=api\.softlayer\.com/soap/v3\.1/)\w{64}",
     re.ASCII,
 )
@@ -60,6 +63,7 @@ _FLAGS = re.compile(
     r"(?<![\w-])((?:-u|-U|--user|--proxy-user)(?:[ =]\s*|(?=\w+:))[\"']?)(?!\d+:\d+\b|\[secret)[^\s:\"'/]+:[^\s\"'/][^\s\"']*"
     r"|(?<![\w-])(--?(?:\w{1,20}-){0,4}(?:password|passwd|passphrase|pwd|pass|secret|token|api-?key|access-?key)[ =]\s*)"
     rf"(?!\[secret|[-<{{$%])(?=\S{{4}}){_VALUE}"
+    r"|(\bpass(?:word|phrase|wd) (?:is|was) (?:now |set to )?[\"'`]?)(?=[^\s\"'`]{0,80}\d)(?=[^\s\"'`]{0,80}[A-Za-z])(?!\[secret)[^\s\"'`,;()]{6,80}"
     rf"|(\b(?:mysql\w*|mariadb\S*|sshpass)\b[^\n|;]{{0,200}}?\s-p\s?)(?!\[secret|[-<{{$%])(?=\S{{4}}){_VALUE}"
     rf"|(\blogin\s+\S+\s+password\s+|\bidentified\s+by\s+(?=[\"']))(?!\[secret){_VALUE}",
     re.IGNORECASE,
@@ -93,8 +97,25 @@ _TYPES = frozenset({"bytearray", "callable", "frozenset", "memoryview", "Callabl
 
 
 def without_secrets(text: str) -> tuple[str, int]:
-    """The text with what looks like a secret replaced, and how many were."""
-    count = 0
+    """The text with what looks like a secret replaced, and how many were.
+
+    A line in which only fullwidth or invisible characters, or escapes, hide one is given as a reader takes it.
+    """
+    text, count = _without(text)
+    if text.isascii() and "\\" not in text:
+        return text, count
+    lines = text.split("\n")
+    for at, line in enumerate(lines):
+        read = as_read(line)
+        if read != line:
+            shown, more = _without(read)
+            if more > _without(line)[1]:
+                lines[at], count = shown, count + more
+    return "\n".join(lines), count
+
+
+def _without(text: str) -> tuple[str, int]:
+    text, count = shaped(text)
     for pattern in (_KEYS, _TOKENS, _URLS):
         text, more = pattern.subn(SECRET, text)
         count += more

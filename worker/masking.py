@@ -1,0 +1,320 @@
+"""Secrets in text: known ones by their values, in whatever form they stand there, replaced by their names; others by their shape. Pure.
+
+A value is looked for as it is, in JSON (escaped once or twice), in URLs, in HTML, in base64 (also inside of more), each
+line of a long one by itself; and, where a text has such characters, behind fullwidth and invisible ones and escapes of
+single characters. Not found: other encodings, base64 that a line break cuts, a value taken apart in other ways.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+from urllib.parse import quote, quote_plus
+
+from worker.shapes import ShapedStream, holds_shape, shaped, shaped_cut
+
+SHORTEST = 8
+"""Characters below which a value is not taken for a secret: it would be found everywhere."""
+
+LINE = 16
+"""Characters of a line of a longer secret (a key in PEM) above which it is looked for by itself."""
+
+_NAMES = re.compile(
+    r"(?:^|_)(?:KEYS?|TOKEN|SECRETS?|PASS|PAT|PASSPHRASE|CREDENTIALS?|DSN)(?:_\w+)?$"
+    r"|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER)KEY|TOKEN$|SECRET$|PASSW(?:OR)?D|[A-Z]_?PWD$",
+    re.IGNORECASE,
+)
+_PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK|ENV|NAME)$", re.IGNORECASE)
+_IN_URL = re.compile(r"^\w[\w+.-]*://[^\s/:@]*:([^\s/@]+)@")
+_ESCAPE = re.compile(r"\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))")
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
+)
+_NAMED_MARK = re.compile(r"\[secret (\w{1,200})\]")
+_ANY_MARK = re.compile(r"\[secret(?: \w{1,200})?\]")
+_MARK = re.compile(r"\n?\[\.\.\. [^\]\n]{0,400} \.\.\.\]\n?")
+
+
+def secrets_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose names speak of a secret, with values long enough to be one; of an address (`scheme://user:password@host`)
+    under any name the password.
+
+    What only says where a secret lies (`..._FILE`, credentials that are a path) is none.
+    """
+    found: dict[str, str] = {}
+    for name, value in environment.items():
+        if len(value) < SHORTEST:
+            continue
+        in_url = _IN_URL.match(value)
+        if in_url is not None and len(in_url[1]) >= SHORTEST:
+            found[name] = in_url[1]
+        elif _speaks(name) and not (value[0] in "/~" and "CREDENTIAL" in name.upper()):
+            found[name] = value
+    return found
+
+
+def _speaks(name: str) -> bool:
+    return name not in {"PWD", "OLDPWD"} and not _PLACES.search(name) and _NAMES.search(name) is not None
+
+
+def unmasked(value: Any, secrets: Mapping[str, str]) -> Any:
+    """A JSON value with the values of variables for their marks: the way back, for what only this process keeps in memory."""
+    if isinstance(value, str):
+        return _NAMED_MARK.sub(lambda found: secrets.get(found[1], found[0]), value) if "[secret " in value else value
+    if isinstance(value, list):
+        return [unmasked(each, secrets) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: unmasked(each, secrets) for key, each in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def marks_in(text: str) -> list[str]:
+    """What stands in a text for secrets that were never shown, each once."""
+    return list(dict.fromkeys(_ANY_MARK.findall(text))) if "[secret" in text else []
+
+
+@dataclass(frozen=True)
+class Masker:
+    """Replaces secrets in text by their variable's name, the longest first. `secrets` are values by name; with `shapes` also what
+    looks like a secret is replaced (`worker.shapes`).
+    """
+
+    secrets: Mapping[str, str]
+    shapes: bool = False
+
+    @cached_property
+    def values(self) -> Masker:
+        """The same without shapes: for a user's own words."""
+        return Masker(self.secrets) if self.shapes else self
+
+    @cached_property
+    def forms(self) -> dict[str, str]:
+        """Each form of each secret with what stands in its place, the longest first.
+
+        One that occurs in such a mark is none: a text that was masked stays as it is.
+        """
+        found: dict[str, str] = {}
+        for name, value in self.secrets.items():
+            for form in forms_of(value):
+                found.setdefault(form, f"[secret {name}]")
+        marks = "\n".join(found.values())
+        return {form: found[form] for form in sorted(found, key=lambda f: (-len(f), f)) if form not in marks}
+
+    def __bool__(self) -> bool:
+        return self.shapes or bool(self.forms)
+
+    def holds(self, text: str) -> bool:
+        """Whether a secret stands in a text."""
+        known = any(form in text for form in self.forms) or self._hidden(text) is not None
+        return known or (self.shapes and holds_shape(text))
+
+    def mask(self, text: str) -> tuple[str, int]:
+        """The text without secrets, and how many were replaced."""
+        text, count = self._known(text)
+        if not self.shapes:
+            return text, count
+        text, more = shaped(text)
+        return text, count + more
+
+    def _known(self, text: str) -> tuple[str, int]:
+        hits = [form for form in self.forms if form in text]
+        count = 0
+        if hits:
+            text, count = self._either(hits).subn(lambda found: self.forms[found[0]], text)
+        hidden = self._hidden(text)
+        return (text, count) if hidden is None else self._unhidden(text, hidden, count)
+
+    def names_in(self, text: str) -> list[str]:
+        """The marks that `mask` would put into a text, each once."""
+        found = [mark for form, mark in self.forms.items() if form in text]
+        return list(dict.fromkeys(found + [self.forms[form] for form in self._hidden(text) or ()]))
+
+    def mask_cut(self, text: str) -> tuple[str, int]:
+        """`mask` for a text that may be a part of a larger one: what a cut left of a secret at its beginning, at its end and
+        at the marks of what is left out is replaced as well, where that is at least half of it (or eight characters).
+        """
+        text, count = self.mask(text)
+        if not self:
+            return text, count
+        pieces: list[str] = []
+        at = 0
+        for mark in _MARK.finditer(text):
+            pieces += [text[at : mark.start()], mark[0]]
+            at = mark.end()
+        pieces.append(text[at:])
+        for n in range(0, len(pieces), 2):
+            trimmed = self._trimmed(pieces[n])
+            trimmed = shaped_cut(trimmed)[0] if self.shapes else trimmed
+            count += trimmed != pieces[n]
+            pieces[n] = trimmed
+        return "".join(pieces), count
+
+    def _trimmed(self, text: str) -> str:
+        """Without the rest of a secret at the beginning, and the beginning of one at the end."""
+        for form, mark in self.forms.items():
+            least = min(SHORTEST, max(4, (len(form) + 1) // 2))
+            head, last = text[: len(form)], form[-least:]
+            at = head.rfind(last)
+            while at >= 0 and not form.endswith(head[: at + least]):
+                at = head.rfind(last, 0, at + least - 1)
+            if at >= 0:
+                text = mark + text[at + least :]
+            tail, first = text[-len(form) :], form[:least]
+            at = tail.find(first)
+            while at >= 0 and not form.startswith(tail[at:]):
+                at = tail.find(first, at + 1)
+            if at >= 0:
+                text = text[: len(text) - len(tail) + at] + mark
+        return text
+
+    @staticmethod
+    def _either(forms: list[str]) -> re.Pattern[str]:
+        return re.compile("|".join(re.escape(form) for form in forms))
+
+    def _hidden(self, text: str) -> list[str] | None:
+        """The forms that a text holds only as a reader takes it; None where there are none."""
+        if not self.forms or (text.isascii() and "\\" not in text):
+            return None
+        shown = as_read(text)
+        if shown == text:
+            return None
+        return [form for form in self.forms if form in shown and form not in text] or None
+
+    def _unhidden(self, text: str, hidden: list[str], count: int) -> tuple[str, int]:
+        shown: list[str] = []
+        places: list[tuple[int, int]] = []
+        for piece, start, end in _as_read(text):
+            shown.append(piece)
+            places += [(start, end)] * len(piece)
+        pieces: list[str] = []
+        at = 0
+        for found in self._either(hidden).finditer("".join(shown)):
+            start, end = places[found.start()][0], places[found.end() - 1][1]
+            if start < at:
+                continue
+            pieces += [text[at:start], self.forms[found[0]]]
+            at, count = end, count + 1
+        return "".join([*pieces, text[at:]]), count
+
+
+def forms_of(value: str) -> Iterator[str]:
+    """The forms in which a value may stand in a text, each at least as long as a secret is."""
+    import html
+
+    lines = [line.strip() for line in value.splitlines()]
+    whole = [value, *(line for line in lines if len(lines) > 1 and len(line) >= LINE and not line.startswith("-----"))]
+    for text in whole:
+        once = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
+        yield from (text, *once, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in once))
+        yield html.escape(text)
+        for in_url in (quote(text, safe=""), quote(text), quote_plus(text)):
+            yield in_url
+            yield re.sub(r"%..", lambda found: found[0].lower(), in_url)
+    data = value.encode("utf-8", "surrogatepass")
+    for before in range(3):
+        start, end = (0, 2, 3)[before], (before + len(data)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(bytes(before) + data)[start:end].decode()
+
+
+def as_read(text: str) -> str:
+    """A text as a reader takes it: compatible characters, nothing invisible, no escapes of single characters."""
+    shown = text if text.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    return _ESCAPE.sub(_unescaped, shown) if "\\" in shown else shown
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return found[3] or chr(int(found[1] or found[2], 16))
+
+
+def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
+    """What a reader takes for each character or escape, with its place."""
+    at = 0
+    for escape in _ESCAPE.finditer(text):
+        yield from _each(text, at, escape.start())
+        yield _unescaped(escape), *escape.span()
+        at = escape.end()
+    yield from _each(text, at, len(text))
+
+
+def _each(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    for at in range(start, end):
+        char = text[at]
+        if char.isascii():
+            yield char, at, at + 1
+        elif not _UNSEEN.match(char):
+            yield unicodedata.normalize("NFKC", char), at, at + 1
+
+
+@dataclass
+class MaskedStream:
+    """Masks a text that comes in pieces: what may be the beginning of a secret is held back until that is known."""
+
+    masker: Masker
+    encode: Callable[[str], str] = str
+    """How the text of a form stands in the stream: bytes that are looked at as Latin-1 have another one."""
+    _held: str = ""
+    _shaped: ShapedStream | None = field(init=False)
+    _forms: dict[str, list[str]] = field(init=False)
+    _marks: dict[str, str] = field(init=False)
+    _longest: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._shaped = ShapedStream() if self.masker.shapes else None
+        self._marks = {self.encode(form): mark for form, mark in self.masker.forms.items()}
+        self._forms = {}
+        for form in self._marks:
+            self._forms.setdefault(form[0], []).append(form)
+        self._longest = max(map(len, self._marks), default=0)
+
+    def feed(self, text: str) -> str:
+        """Takes the next piece and gives what is known by now."""
+        text = self._feed(text) if self._marks else text
+        return text if self._shaped is None else self._shaped.feed(text)
+
+    def _feed(self, text: str) -> str:
+        text = self._held + text
+        cut = self._open(text)
+        pieces: list[str] = []
+        at = 0
+        for found in self._found(text):
+            if found.start() >= cut:
+                break
+            pieces += [text[at : found.start()], self._marks[found[0]]]
+            at = found.end()
+        cut = max(cut, at)
+        pieces.append(text[at:cut])
+        self._held = text[cut:]
+        return "".join(pieces)
+
+    def end(self) -> str:
+        """What was held back, masked as it is. The stream begins anew."""
+        text = self._end()
+        return text if self._shaped is None else self._shaped.feed(text) + self._shaped.end()
+
+    def _end(self) -> str:
+        held, self._held = self._held, ""
+        pieces: list[str] = []
+        at = 0
+        for found in self._found(held):
+            pieces += [held[at : found.start()], self._marks[found[0]]]
+            at = found.end()
+        return "".join([*pieces, held[at:]])
+
+    def _found(self, text: str) -> Iterator[re.Match[str]]:
+        hits = [form for form in self._marks if form in text]
+        return re.finditer("|".join(map(re.escape, hits)), text) if hits else iter(())
+
+    def _open(self, text: str) -> int:
+        """The first place from which on the text may be the beginning of a secret."""
+        for at in range(max(len(text) - self._longest + 1, 0), len(text)):
+            forms = self._forms.get(text[at])
+            if forms and any(len(form) > len(text) - at and form.startswith(text[at:]) for form in forms):
+                return at
+        return len(text)
