@@ -25,6 +25,9 @@ SHORTEST = 8
 LINE = 16
 """Characters of a line of a longer secret (a key in PEM) above which it is looked for by itself."""
 
+_LEAST = 4
+"""Characters of a secret that a cut may leave."""
+
 _NAMES = re.compile(
     r"(?:^|_)(?:KEYS?|TOKEN|SECRETS?|PASS|PAT|PASSPHRASE|CREDENTIALS?|DSN)(?:_\w+)?$"
     r"|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER)KEY|TOKEN$|SECRET$|PASSW(?:OR)?D|[A-Z]_?PWD$",
@@ -157,8 +160,10 @@ class Masker:
 
     def _trimmed(self, text: str) -> str:
         """Without the rest of a secret at the beginning, and the beginning of one at the end."""
+        if len(text) < _LEAST:
+            return text
         for form, mark in self.forms.items():
-            least = min(SHORTEST, max(4, (len(form) + 1) // 2))
+            least = min(SHORTEST, max(_LEAST, (len(form) + 1) // 2))
             head, last = text[: len(form)], form[-least:]
             at = head.rfind(last)
             while at >= 0 and not form.endswith(head[: at + least]):
@@ -255,7 +260,9 @@ def _each(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
 
 @dataclass
 class MaskedStream:
-    """Masks a text that comes in pieces: what may be the beginning of a secret is held back until that is known."""
+    """Masks a text that comes in pieces: what may be the beginning of a secret is held back until that is known. What only a reader
+    would see as one (behind invisible characters and escapes) is not found here.
+    """
 
     masker: Masker
     encode: Callable[[str], str] = str

@@ -36,16 +36,16 @@ class _Kind(NamedTuple):
 
 
 _KINDS = (
-    _Kind(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"[A-Za-z0-9]{36,}"),
+    _Kind(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"(?=[A-Za-z_]{0,60}\d)\w{36,}", r"[A-Za-z0-9]"),
     _Kind(("github_pat_",), r"\w{40,}"),
-    _Kind(("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "glcbt-", "glptt-", "glimt-", "glagent-"), r"[\w-]{20,}", r"[\w-]"),
+    _Kind(("glpat-", "gldt-", "glft-", "glsoat-", "glrt-", "glcbt-", "glptt-", "glimt-", "glagent-", "gloas-"), r"[\w-]{20,}", r"[\w-]"),
     _Kind(("GR1348941",), r"[\w-]{20,}", r"[\w-]"),
     _Kind(("sk-ant-", "sk-proj-", "sk-svcacct-", "sk-admin-", "sk-or-v1-"), r"[\w-]{20,}", r"[\w-]"),
-    _Kind(("sk-",), r"(?=[A-Za-z]{0,60}\d)[A-Za-z0-9]{32,}", r"[A-Za-z0-9]"),
+    _Kind(("sk-",), r"(?:(?=[A-Za-z]{0,60}\d)[A-Za-z0-9]{32,}|[\w-]{0,200}T3BlbkFJ[\w-]{16,})", r"[A-Za-z0-9]"),
     _Kind(("AKIA", "ASIA", "ABIA", "ACCA", "A3T"), r"[0-9A-Z]{16,17}(?![A-Za-z0-9])", r"[0-9A-Z]"),
     _Kind(("xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xoxo-"), r"(?=[A-Za-z-]{0,60}\d)[\w-]{16,}", r"[\w-]"),
     _Kind(("xapp-",), r"\d-[\w-]{20,}", r"[\w-]"),
-    _Kind(("hooks.slack.com/services/",), r"T\w{1,40}/B\w{1,40}/\w{1,80}", r"[\w/]", kept=True),
+    _Kind(("hooks.slack.com/services/",), r"[Tt]\w{1,40}/[Bb]\w{1,40}/\w{1,80}", r"[\w/]", kept=True),
     _Kind(("AIza",), r"[\w-]{35}(?![\w-])", r"[\w-]"),
     _Kind(("ya29.",), r"[\w-]{40,}", r"[\w-]"),
     _Kind(("GOCSPX-",), r"[\w-]{24,}", r"[\w-]"),
@@ -155,7 +155,7 @@ def _pattern(begins: tuple[str, ...]) -> re.Pattern[str]:
     """What is looked for where these beginnings occur; the group that takes part is what stays."""
     kept = [f"({re.escape(begin)}){_BEGINS[begin].body}" for begin in begins if _BEGINS[begin].kept]
     whole = [re.escape(begin) + _BEGINS[begin].body for begin in begins if not _BEGINS[begin].kept]
-    parts = [f"{_FREE}(?:{'|'.join(whole)})", *kept] if whole else kept
+    parts = [f"{_FREE}(?:{'|'.join(whole)})[\\w-]*", *kept] if whole else kept
     return re.compile("|".join(parts), re.ASCII)
 
 

@@ -346,7 +346,8 @@ class LogSection(Section):
         default=True,
         description="Whether values of environment variables that are named like secrets (key, token, password) are "
         "replaced, before anything is logged, sent, kept or shown: in your messages (with a warning), in what the model "
-        "says and calls, in the output of tools and in errors. A call runs with what the model wrote.",
+        "says and calls, in the output of tools and in errors. So are keys of known providers and private keys by their shape, "
+        "but for your messages. A call runs with what the model wrote.",
     )
 
 

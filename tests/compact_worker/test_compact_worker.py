@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import anyio
 import pytest
 
 from compact_worker import OWN_TOOLS, CompactSettings, Mark, Reference
+from compact_worker.granting import CLAIM
 from worker.errors import AuthFailed, ContextOverflow, Overloaded
 from worker.items import OrderItem, ToolResultItem
 from worker.models.base import Capabilities

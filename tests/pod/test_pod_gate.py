@@ -12,8 +12,11 @@ from urllib.parse import quote
 import pytest
 
 from interceptors.approvals import ApprovalAsked
+from interceptors.facts import canonical
 from pod.events import Event
+from pod.hooks import GoOn, Hook
 from pod.log.inbox import Command, post, post_message
+from pod.manifest import Manifest, ManifestError, load_manifest
 from tests.pod.pod_rig import Agent, Rig, caller, compacting, filler, manifest, summariser, summary, users
 from worker.errors import AuthFailed
 from worker.interceptor import CallContext, Interceptor, RequestContext
@@ -21,11 +24,13 @@ from worker.items import ToolCallItem, ToolOutput
 from worker.models.base import Reply
 from worker.records import Input, ReplyRecord, ToolResult, Warned
 from worker.testing import call, fail, say
+from worker.text import sha256
 from worker.tools import tool
 
 pytestmark = pytest.mark.anyio
 KEY = 'sk-live/7Zq"pX+09\\Lm=ab'
 MARK = "[secret SHOP_API_KEY]"
+TOKEN = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4xY7zaB3dE6gH"
 
 
 @pytest.fixture(autouse=True)
@@ -209,6 +214,124 @@ async def test_redact_false_keeps_values_as_they_are(rig: Rig) -> None:
     assert rig.of(Input)[0].item.text == f"use {KEY}"
 
 
-def streamed(pieces: list[str], masker: Any) -> str:
-    stream = masker.stream()
-    return "".join([*(stream.feed(piece) for piece in pieces), stream.end()])
+async def test_a_key_of_a_known_shape_is_masked_in_what_tools_and_models_say_and_not_in_the_users_words(
+    rig: Rig,
+) -> None:
+    """Nobody configured it: a token in an output or a reply; the user's own words stay byte for byte, in a summary too."""
+
+    @tool
+    def show() -> str:
+        """Shows."""
+        return f"the token is {TOKEN}\nand the rest"
+
+    play = [call("show"), say(f"it was {TOKEN}")]
+    agent = Agent(lambda request, n: play[n - 1])
+    events: list[Event] = []
+    async with rig.open(agent, tools=[show], observers=[events.append]) as pod:
+        result = await pod.run("go")
+    assert result.text == "it was [secret]" and b"the token is [secret]" in sent(agent)
+    assert TOKEN.encode() not in written(rig.home) + sent(agent) and TOKEN not in repr(events)
+    async with rig.open(Agent(lambda request, n: say("ok"))) as pod:
+        await pod.run(f"use {TOKEN}")
+    assert rig.of(Input)[-1].item.text == f"use {TOKEN}" and not rig.of(Warned)
+
+
+async def test_a_yes_for_the_run_to_a_call_with_a_secret_holds_for_no_call_with_another_one(rig: Rig) -> None:
+    """In the log both calls look the same; the hash there is one of what the log holds."""
+    ran: list[str] = []
+
+    @tool(effect="process")
+    def deploy(command: str) -> str:
+        """Deploys."""
+        ran.append(command)
+        return "done"
+
+    commands = [f"login {TOKEN}", f"login {TOKEN[:-1]}Z"]
+    asks = manifest(permissions={"rules": [{"tool": "deploy", "action": "ask"}]})
+    agent = Agent(lambda request, n: call("deploy", command=commands[n - 1]))
+    async with rig.open(agent, asks, tools=[deploy], headless=False) as pod:
+        assert (await pod.run("go")).status == "paused"
+        await pod.approve(rig.of(ApprovalAsked)[0].id, scope="run")
+        assert (await pod.resume()).status == "paused"
+    assert ran == commands[:1]
+    first, second = rig.of(ApprovalAsked)
+    assert first.summary == second.summary and first.arguments_sha256 != second.arguments_sha256
+    for command in commands:
+        assert sha256(canonical({"command": command})).encode() not in written(rig.home)
+
+
+async def test_hooks_are_told_without_secrets_and_what_they_say_is_masked(rig: Rig) -> None:
+    told: list[object] = []
+
+    def look(given: Any) -> GoOn:
+        told.append(given)
+        return GoOn(additional_context=f"beside: {KEY} {TOKEN}")
+
+    @tool
+    def show(password: str) -> str:
+        """Shows."""
+        return f"{KEY} {TOKEN}"
+
+    play = [call("show", password=KEY), say("ok")]
+    agent = Agent(lambda request, n: play[n - 1])
+    hooks = [Hook("PreToolUse", call=look, name="a"), Hook("PostToolUse", call=look, name="b")]
+    async with rig.open(agent, tools=[show], hooks=hooks) as pod:
+        await pod.run(f"use {KEY}")
+    assert len(told) == 2 and f"beside: {MARK} [secret]".encode() in sent(agent)
+    assert_nowhere(rig, told, sent(agent).decode())
+    assert TOKEN.encode() not in written(rig.home) and TOKEN not in repr(told)
+
+
+async def test_frozen_instructions_are_kept_masked_and_are_the_same_after_a_restart(rig: Rig) -> None:
+    rig.file("AGENTS.md", f"Log in with {KEY}.")
+    async with rig.open(Agent(lambda request, n: fail(AuthFailed("no")))) as pod:
+        await pod.run("go")
+    again = Agent(lambda request, n: say("ok"))
+    async with rig.open(again) as pod:
+        await pod.resume()
+    assert MARK in str(again.requests[0].system) and again.requests[0].messages.count(b"Log in with") == 0
+    assert_nowhere(rig)
+
+
+def test_a_kept_manifest_holds_a_mark_for_what_a_variable_put_into_it_and_is_whole_when_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY_TOKEN", "gate/way-0123456789")
+    path = tmp_path / "pod.toml"
+    path.write_text(
+        'version = 1\n[model]\nname = "openai-chat:m"\nbase_url = "https://h.example/${GATEWAY_TOKEN}/v1"\ncontext_window = 32000\n'
+    )
+    made = load_manifest(path).manifest
+    kept = made.kept_text()
+    assert "way-0123456789" in str(made.model.base_url) and "way-0123456789" not in kept
+    assert Manifest.read_kept(kept) == made and made.digest == sha256(kept)
+    path.write_text('version = 1\n[model]\nname = "offline:x"\n[worker]\nsystem_prompt = "say gate/way-0123456789"\n')
+    with pytest.raises(ManifestError) as refused:
+        load_manifest(path)
+    assert "[worker] system_prompt" in str(refused.value) and "GATEWAY_TOKEN" in str(refused.value)
+    assert "way-0123456789" not in str(refused.value)
+
+
+async def test_a_mark_never_takes_the_place_of_the_secret_in_a_file(rig: Rig) -> None:
+    """What the model was shown holds a mark; an edit of it says why it does not match, a whole file is not replaced."""
+    rig.file("settings.txt", f"a = 1\nkey = {KEY}\nb = 2\n")
+    play = [
+        call("read_file", path="settings.txt"),
+        call("edit_file", path="settings.txt", old=f"key = {MARK}", new="key = none"),
+        call("write_file", path="settings.txt", content=f"a = 2\nkey = {MARK}\nb = 2\n"),
+        call("edit_file", path="settings.txt", old="a = 1", new="a = 3"),
+        say("ok"),
+    ]
+    agent = Agent(lambda request, n: play[n - 1])
+    made = manifest(
+        tools={"enable": ["read_file", "edit_file", "write_file"]},
+        permissions={"rules": [{"tool": "*", "action": "allow"}]},
+    )
+    async with rig.open(agent, made) as pod:
+        await pod.run("go")
+    read, edited, replaced, mended = [r.item for r in rig.of(ToolResult)]
+    assert read.content is not None and MARK in read.content
+    assert edited.status == replaced.status == "error" and mended.status == "ok"
+    assert f"holds {MARK}" in edited.summary and "not shown" in edited.summary and "edit_file" in replaced.summary
+    assert (rig.cwd / "settings.txt").read_text() == f"a = 3\nkey = {KEY}\nb = 2\n"
+    assert_nowhere(rig, sent(agent).decode())
