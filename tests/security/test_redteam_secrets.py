@@ -6,6 +6,8 @@ import base64
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import zipfile
 from dataclasses import dataclass, field
@@ -186,3 +188,25 @@ def test_b082_b083_a_secret_stands_nowhere_in_any_form(story: Story) -> None:
 def test_the_call_that_needs_the_secret_gets_it_and_no_process_is_given_it(story: Story) -> None:
     assert KEY in (story.shell.work / "copy.txt").read_text()
     assert KEY.encode() not in story.places["what hooks are given"]
+
+
+@pytest.mark.parametrize("secret", [True, False])
+def test_b082_a_crash_report_and_its_line_hold_no_secret(secret: bool, tmp_path: Path) -> None:
+    """The twin: without the variable in the environment the same text is nobody's secret, and the report holds it."""
+    shell = Shell(tmp_path)
+    shell.work.mkdir()
+    program = (
+        "import sys\nimport pod.cli.listing as listing\nfrom pod.cli.main import main\n"
+        "def ls(*args):\n    raise RuntimeError(sys.argv[1])\n"
+        "listing.ls = ls\nraise SystemExit(main(['ls']))\n"
+    )
+    env = shell.env(MY_TOKEN=KEY) if secret else shell.env()
+    done = subprocess.run(
+        [sys.executable, "-c", program, TEXT], cwd=shell.work, env=env, capture_output=True, timeout=60
+    )
+    assert done.returncode == 1
+    [report] = (shell.home / "crash").iterdir()
+    text = report.read_text()
+    assert "RuntimeError" in text
+    shown = text + done.stdout.decode() + done.stderr.decode()
+    assert [form for form, value in FORMS.items() if value in shown] == ([] if secret else [*FORMS])
