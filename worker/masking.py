@@ -217,6 +217,7 @@ def forms_of(value: str) -> Iterator[str]:
     for text in whole:
         once = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
         yield from (text, *once, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in once))
+        yield from (each.replace("/", "\\/") for each in (text, *once))  # as some JSON writers do
         yield html.escape(text)
         for in_url in (quote(text, safe=""), quote(text), quote_plus(text)):
             yield in_url

@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from interceptors.approvals import ApprovalScope
 from pod import codes
 from pod.errors import UsageProblem
 from pod.log import entries as e
@@ -31,8 +32,14 @@ CommandKind: TypeAlias = Literal["send", "stop", "approve", "deny", "compact", "
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
+_TEXTS = frozenset({"text", "reason", "focus", "id", "by", "message"})
+"""Arguments that are texts, where a command has them."""
+
+
 class Command(BaseModel):
-    """One command. `id` is the idempotency key: the same id is taken once. `args` depend on the kind."""
+    """One command. `id` is the idempotency key: the same id is taken once. `args` depend on the kind; one that is known and has
+    no value that it can have makes the whole no command, so that no writer trips over it later.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,6 +47,15 @@ class Command(BaseModel):
     kind: CommandKind
     at: str = Field(default_factory=now)
     args: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+    @model_validator(mode="after")
+    def _fits(self) -> Command:
+        for name, value in self.args.items():
+            if name in _TEXTS and not isinstance(value, str | None):
+                raise ValueError(f"{name!r} of a command is a text")
+            if name == "scope" and value not in (None, *get_args(ApprovalScope)):
+                raise ValueError(f"the scope of an answer is one of {get_args(ApprovalScope)}")
+        return self
 
 
 def message_of(command: Command) -> tuple[Record, ...]:

@@ -72,6 +72,34 @@ def test_a_hard_link_to_a_protected_file_is_no_way_to_it(place: Place, target: s
     place.refuses("innocent.txt")
 
 
+@pytest.mark.parametrize("kept", [".git/config", ".pod/config.toml", ".git"])
+@pytest.mark.parametrize("folder", [".", "sub", "other"])
+def test_a_hard_link_into_a_git_or_pod_folder_is_no_way_to_it(tmp_path: Path, kept: str, folder: str) -> None:
+    """From beside it, from below, and from another root."""
+    work, other = tmp_path / "work", tmp_path / "other"
+    for each in (work / "sub", other):
+        each.mkdir(parents=True)
+    file = work / kept
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("before")
+    link = (other if folder == "other" else work / folder) / "innocent.txt"
+    os.link(file, link)
+    scope = Scope(work, write=[".", other])
+    for way in (scope.open_write, scope.open_append):
+        with pytest.raises(ToolFault, match="protected place"), way(str(link)) as opened:
+            getattr(opened, "file", opened).write(b"after")
+    assert file.read_text() == "before"
+
+
+def test_a_bind_mount_of_a_git_folder_is_no_way_to_it(place: Place) -> None:
+    git, other = place.root / ".git", place.root / "other"
+    git.mkdir()
+    other.mkdir()
+    with bound(git, other):
+        place.refuses("other/hooks/post-commit")
+    assert not [*git.iterdir()]
+
+
 def test_a_file_of_several_names_that_are_all_free_is_written(place: Place) -> None:
     (place.root / "a").write_text("x")
     os.link(place.root / "a", place.root / "b")

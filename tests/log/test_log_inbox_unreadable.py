@@ -43,7 +43,14 @@ async def test_a_message_that_cannot_be_read_once_is_taken_the_next_time(
     assert texts.count("please keep me") == 1
 
 
-@pytest.mark.parametrize("data", [b"{", b'{"id":"x","kind":"of-a-newer-version"}', b"[" * 100_000, b"\xff"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{", b'{"id":"x","kind":"of-a-newer-version"}', b"[" * 100_000, b"\xff", b'{"id":"x","kind":"approve","args":{"id":"1","scope":"ever"}}',
+        b'{"id":"x","kind":"deny","args":{"id":"1","scope":["run"]}}', b'{"id":"x","kind":"approve","args":{"id":["1"]}}',
+        b'{"id":"x","kind":"compact","args":{"focus":{"a":1}}}', b'{"id":"x","kind":"send","args":{"text":["a"]}}',
+    ],
+)  # fmt: skip
 async def test_a_file_that_is_no_command_is_kept_aside_and_told(data: bytes, tmp_path: Path) -> None:
     model = ScriptedModel([say("one")])
     async with pod(tmp_path, model) as p:

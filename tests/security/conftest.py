@@ -8,6 +8,7 @@ import pytest
 from cli.cli_rig import Rig as Shell
 
 from tests.pod.pod_rig import Rig
+from tests.security.redteam_rig import KEY, World
 
 
 @pytest.fixture
@@ -22,3 +23,12 @@ def shell(tmp_path: Path) -> Shell:
 def rig(tmp_path: Path) -> Rig:
     """Opens pods in this process."""
     return Rig(tmp_path)
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A machine to attack; the runtime holds the provider's key."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("POD_HOME", str(tmp_path / "home"))
+    return World(tmp_path)

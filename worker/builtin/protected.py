@@ -22,10 +22,14 @@ _Id: TypeAlias = tuple[int, int]
 
 
 class Protected:
-    """Files and folders that are never written, and whatever is named as one of `NAMES`. Paths are real ones."""
+    """Files and folders that are never written, and whatever is named as one of `NAMES`. Paths are real ones.
 
-    def __init__(self, places: Iterable[Path] = ()) -> None:
+    What is named so is also known by what it is, where it lies in one of `roots` or beside a folder on the way to the file.
+    """
+
+    def __init__(self, places: Iterable[Path] = (), roots: Iterable[Path] = ()) -> None:
         self.places = tuple(dict.fromkeys(places))
+        self._roots = tuple(roots)
 
     def __iter__(self) -> Iterator[Path]:
         return iter(self.places)
@@ -42,11 +46,14 @@ class Protected:
         """What tells the places by what they are now. Blocks: each is looked at."""
         folders: set[_Id] = set()
         files: set[_Id] = set()
-        for place in self.places:
+        named = (folder / name for folder in dict.fromkeys((*self._roots, *resolved.parents)) for name in NAMES)
+        found: list[Path] = []
+        for place in (*self.places, *named):
             with contextlib.suppress(OSError):
                 info = place.stat()
                 (folders if stat.S_ISDIR(info.st_mode) else files).add((info.st_dev, info.st_ino))
-        return Guard(self.places, resolved, frozenset(folders), frozenset(files))
+                found.append(place)
+        return Guard(tuple(found), resolved, frozenset(folders), frozenset(files))
 
 
 class Guard(NamedTuple):

@@ -98,7 +98,7 @@ class Scope:
         self.cwd = Path(os.path.realpath(cwd))
         self.write_roots = tuple(self._root(p) for p in write)
         self.read_roots = tuple(dict.fromkeys([*(self._root(p) for p in read), *self.write_roots]))
-        self.protected = Protected(self._root(p) for p in protected)
+        self.protected = Protected((self._root(p) for p in protected), (self.cwd, *self.write_roots))
         self.hidden: Callable[[Path], bool] = lambda _: False
         """Paths that no error may name as the one that was perhaps meant."""
 
