@@ -70,6 +70,7 @@ async def compact(
     on_event: OnEvent = no_event,
     ceiling: int | None = None,
     permissions: Interceptor | None = None,
+    bounds: Interceptor | None = None,
     max_output_tokens: int = 0,
     buffer: int = DEFAULT_BUFFER,
     retry: RetryPolicy | None = None,
@@ -81,6 +82,7 @@ async def compact(
     `source` is `prefix` (continue the pod's own view on its warm cache) or `overview` (start small and look things up;
     `coarse` makes the start smaller). `journal` is the worker's own. `scope` is the pod's read scope, and
     `permissions` its interceptor for calls: what that would ask a human is denied, except for reads in scope.
+    `bounds` is asked before each request too: the limits that this worker shares with the pod's run.
     `ceiling` is the most tokens that a request may have. `max_output_tokens`, `buffer`, `retry`, `services` and `deps`
     are those of the pod's own worker.
 
@@ -96,6 +98,7 @@ async def compact(
         scope=scope,
         on_event=on_event,
         permissions=permissions,
+        bounds=bounds,
         ceiling=ceiling,
         clock=clock,
         started=clock(),
@@ -134,6 +137,7 @@ class _Job:
     scope: Scope
     on_event: OnEvent
     permissions: Interceptor | None
+    bounds: Interceptor | None
     ceiling: int | None
     clock: Callable[[], float]
     started: float
@@ -190,7 +194,7 @@ class _Job:
         limits = self._limits()
         self.sender.ceiling = limits.context
         self.guards = Guards(limits, self.draft, self.warn, lambda: self.sender.occupancy().tokens, family)
-        interceptors: list[Interceptor] = [self.guards]
+        interceptors: list[Interceptor] = [self.guards] if self.bounds is None else [self.bounds, self.guards]
         if self.source == "prefix":
             interceptors.append(ReadOnly())
             if self.permissions is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 
 from compact_worker import CompactFailed, CompactResult, Material, compact
+from interceptors.limits import Shared
 from interceptors.permissions import Permissions
 from interceptors.redact import Masker, Redact
 from pod import codes
@@ -90,11 +91,15 @@ class WorkerRung:
 
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
         """Runs the compact worker. Raises `RungFailed`, `PodError` of the store."""
+        limits = self.parts.shared_limits(self.parts.models)
         try:
-            result = await self._ask_worker(plan, label, focus)
+            result = await self._ask_worker(plan, label, focus, limits)
         except CompactFailed as failure:
-            self.breaker.failed(label)
-            raise RungFailed(str(failure), {**failure.figures.as_dict(), "after": None}) from failure
+            limit = None if limits is None else limits.met
+            if limit is None:
+                self.breaker.failed(label)
+            figures = {**failure.figures.as_dict(), "after": None}
+            raise RungFailed(str(failure), figures, limit=limit) from failure
         except PodError:
             raise
         except Exception as error:
@@ -114,7 +119,7 @@ class WorkerRung:
             figures=result.figures.as_dict(),
         )
 
-    async def _ask_worker(self, plan: Plan, label: str, focus: str | None) -> CompactResult:
+    async def _ask_worker(self, plan: Plan, label: str, focus: str | None, limits: Shared | None) -> CompactResult:
         parts = self.parts
         state, history = parts.session.state, parts.session.state.history
         view = tuple(history.view)
@@ -161,6 +166,7 @@ class WorkerRung:
                     on_event=lambda name, figures: parts.progress(label, name, figures),
                     ceiling=parts.sender.budget(parts.sender.model).available,
                     permissions=next((i for i in parts.interceptors if isinstance(i, Permissions)), None),
+                    bounds=limits,
                     max_output_tokens=parts.sender.max_output_tokens,
                     buffer=parts.sender.buffer,
                     retry=parts.sender.retry,
