@@ -52,6 +52,10 @@ BY = "compact_worker"
 """Who puts the order and the overview on record."""
 
 
+BROKEN_OFF = "compaction.broken_off"
+"""The event of a compaction that was cancelled or broke, with what it had spent until then."""
+
+
 def no_event(name: str, figures: dict[str, Any]) -> None:
     """Nobody listens."""
 
@@ -87,7 +91,8 @@ async def compact(
     are those of the pod's own worker.
 
     Raises `CompactFailed` where no valid summary came of it: the reason, and what was spent; whatever the journal
-    raises; what an observer raises. Cancelled, nothing but the records in the journal is left.
+    raises; what an observer raises. Cancelled, nothing but the records in the journal is left; where it ends by that or by an
+    error, `on_event` is told `BROKEN_OFF` with what was spent.
     """
     made = _Job(
         material=material,
@@ -110,9 +115,15 @@ async def compact(
         observer=observer or Silent(), deps=deps,
     )  # fmt: skip
     outcome: Outcome | None = None
-    with anyio.move_on_after(settings.deadline):
-        outcome = await made.converse()
-    return await made.settle(outcome)
+    try:
+        with anyio.move_on_after(settings.deadline):
+            outcome = await made.converse()
+        return await made.settle(outcome)
+    except CompactFailed:
+        raise
+    except BaseException:
+        on_event(BROKEN_OFF, made.figures().as_dict())
+        raise
 
 
 def _history(material: Material, source: Source, model: Model) -> History:

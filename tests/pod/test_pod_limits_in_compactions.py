@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 from interceptors.limits import Spent
@@ -12,7 +13,7 @@ from pod.log import entries as e
 from tests.pod.native_rig import NativeAgent
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, capabilities, compacting, manifest, summariser
 from worker.models.base import Price, Request
-from worker.testing import call
+from worker.testing import call, hang
 from worker.testing.scripted import Step
 
 pytestmark = pytest.mark.anyio
@@ -104,3 +105,26 @@ async def test_a_compaction_by_hand_has_the_limits_for_itself_and_says_what_ende
 def test_what_a_worker_beside_a_run_uses_counts_but_its_requests_and_calls() -> None:
     run, worker = Spent(3, 0.5, 1_000, 9.0, 4), Spent(7, 0.25, 500, 1.0, 8, 1)
     assert run.beside(worker) == Spent(3, 0.75, 1_500, 9.0, 4, 1)
+
+
+async def test_what_a_compact_worker_spent_before_it_was_interrupted_is_booked(rig: Rig) -> None:
+    """B158: each reply of the worker was billed, though no summary came of it."""
+    asked = anyio.Event()
+
+    def play(request: Request, number: int) -> Step:
+        if number < 4:
+            return call("read_session_items", offset=number, limit=5)
+        asked.set()
+        return hang()
+
+    worker = Agent(play, name="offline:restless", capabilities=capabilities(price=PRICE))
+    async with rig.open(agent(), limited(), tools=[Counted(1_500).tool], compact_model=worker) as pod:
+        async with anyio.create_task_group() as group:
+            group.start_soon(pod.run, "go")
+            with anyio.fail_after(30):
+                await asked.wait()
+            group.cancel_scope.cancel()
+        booked = pod.state.totals.by["compaction:offline:restless"]
+    assert booked["requests"] == 3 and booked["cost_usd"] > 0 and booked["prompt_tokens"] > 0
+    async with rig.open(agent(), limited(), tools=[Counted(1_500).tool], compact_model=worker) as pod:
+        assert pod.state.totals.by["compaction:offline:restless"] == booked
