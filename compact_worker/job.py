@@ -53,6 +53,10 @@ BY = "compact_worker"
 """Who puts the order and the overview on record."""
 
 
+BROKEN_OFF = "compaction.broken_off"
+"""The event of a compaction that was cancelled or broke, with what it had spent until then."""
+
+
 def no_event(name: str, figures: dict[str, Any]) -> None:
     """Nobody listens."""
 
@@ -71,6 +75,7 @@ async def compact(
     on_event: OnEvent = no_event,
     ceiling: int | None = None,
     permissions: Interceptor | None = None,
+    bounds: Interceptor | None = None,
     max_output_tokens: int = 0,
     buffer: int = DEFAULT_BUFFER,
     retry: RetryPolicy | None = None,
@@ -83,11 +88,13 @@ async def compact(
     `source` is `prefix` (continue the pod's own view on its warm cache) or `overview` (start small and look things up;
     `coarse` makes the start smaller). `journal` is the worker's own. `scope` is the pod's read scope, and
     `permissions` its interceptor for calls: what that would ask a human is denied, except for reads in scope.
+    `bounds` is asked before each request too: the limits that this worker shares with the pod's run.
     `ceiling` is the most tokens that a request may have. `max_output_tokens`, `buffer`, `retry`, `services` and `deps`
     are those of the pod's own worker. `gate` masks secrets in all that it reads, says and puts on record.
 
     Raises `CompactFailed` where no valid summary came of it: the reason, and what was spent; whatever the journal
-    raises; what an observer raises. Cancelled, nothing but the records in the journal is left.
+    raises; what an observer raises. Cancelled, nothing but the records in the journal is left; where it ends by that or by an
+    error, `on_event` is told `BROKEN_OFF` with what was spent.
     """
     made = _Job(
         material=material,
@@ -98,6 +105,7 @@ async def compact(
         scope=scope,
         on_event=on_event,
         permissions=permissions,
+        bounds=bounds,
         ceiling=ceiling,
         clock=clock,
         started=clock(),
@@ -109,9 +117,15 @@ async def compact(
         observer=observer or Silent(), deps=deps,
     )  # fmt: skip
     outcome: Outcome | None = None
-    with anyio.move_on_after(settings.deadline):
-        outcome = await made.converse()
-    return await made.settle(outcome)
+    try:
+        with anyio.move_on_after(settings.deadline):
+            outcome = await made.converse()
+        return await made.settle(outcome)
+    except CompactFailed:
+        raise
+    except BaseException:
+        on_event(BROKEN_OFF, made.figures().as_dict())
+        raise
 
 
 def _history(material: Material, source: Source, model: Model) -> History:
@@ -136,6 +150,7 @@ class _Job:
     scope: Scope
     on_event: OnEvent
     permissions: Interceptor | None
+    bounds: Interceptor | None
     ceiling: int | None
     clock: Callable[[], float]
     started: float
@@ -192,7 +207,7 @@ class _Job:
         limits = self._limits()
         self.sender.ceiling = limits.context
         self.guards = Guards(limits, self.draft, self.warn, lambda: self.sender.occupancy().tokens, family)
-        interceptors: list[Interceptor] = [self.guards]
+        interceptors: list[Interceptor] = [self.guards] if self.bounds is None else [self.bounds, self.guards]
         if self.source == "prefix":
             interceptors.append(ReadOnly())
             if self.permissions is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from worker.history import Counters
@@ -54,6 +54,13 @@ class Spent:
     seconds: float = 0.0
     tool_calls: int = 0
     unpriced: int = 0
+
+    def beside(self, other: Spent) -> Spent:
+        """With what another worker has used whose cost and tokens count here; its requests and calls do not."""
+        return replace(
+            self, cost_usd=self.cost_usd + other.cost_usd, tokens=self.tokens + other.tokens,
+            unpriced=self.unpriced + other.unpriced,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +213,41 @@ class Limits(Interceptor):
         if self._first_seen is None:
             self._first_seen = now
         return now - self._first_seen
+
+    def shared(self, counters: Counters | None, fallback_prices: Sequence[Price | None] = ()) -> Shared:
+        """The same limits for a worker beside the run with these counters (None: beside no run, where it has them alone)."""
+        settings = replace(self.settings, max_requests=None, max_tool_calls=None)
+        spent = Spent() if counters is None else spent_of(counters, 0.0)
+        return Shared(settings, spent, self._seconds if counters is not None else None, fallback_prices)
+
+
+@dataclass(eq=False)
+class Shared(Interceptor):
+    """The limits of a run, held by a worker whose cost and tokens count in it: before each of its requests.
+
+    `spent` is what the run used before, `driven` how many seconds it has been driven until a time. `met` is the limit that
+    stopped the worker.
+    """
+
+    settings: LimitSettings
+    spent: Spent = Spent()
+    driven: Callable[[float], float] | None = None
+    fallback_prices: Sequence[Price | None] = ()
+    met: LimitReached | None = field(default=None, init=False)
+
+    async def before_request(self, ctx: RequestContext) -> Decision:
+        """A `Stop` at a limit, or nothing. Never waits."""
+        prices = (ctx.capabilities.price, *self.fallback_prices)
+        outcome = self.reached(ctx.wall, ctx.occupancy.tokens, ctx.budget.output, prices, ctx.history.counters)
+        return CONTINUE if outcome is None else Stop(outcome)
+
+    def reached(
+        self, wall: float, tokens: int, output: int, prices: Sequence[Price | None], counters: Counters | None = None
+    ) -> LimitReached | Failed | None:
+        """The limit that a request of so many input and output tokens would pass, with what the worker has used itself."""
+        used = self.spent if counters is None else self.spent.beside(spent_of(counters, 0.0))
+        used = replace(used, seconds=0.0 if self.driven is None else self.driven(wall))
+        outcome = reached(self.settings, used, reserve(tokens, output, prices))
+        if isinstance(outcome, LimitReached):
+            self.met = outcome = replace(outcome, message=f"in a compaction, {outcome.message}")
+        return outcome

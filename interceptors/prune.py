@@ -317,6 +317,16 @@ def _needed(moment: Moment, target: int) -> int:
     return math.ceil((moment.occupancy - target) / moment.factor)
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a prune was decided by before a request: the moment, how much it must save (None: none may be done), and the prune
+    (None: none is done)."""
+
+    moment: Moment
+    wanted: Demand | None
+    plan: PrunePlan | None = None
+
+
 @dataclass(slots=True)
 class _Cache:
     """What is known of the provider's prefix cache in this segment, and of the segment's growth."""
@@ -349,6 +359,15 @@ class Prune(Interceptor):
         """An `Edit` with a `Pruned` record, or nothing. Never waits."""
         if not self.settings.enabled:
             return CONTINUE
+        look = self.look(ctx)
+        plan, wanted = look.plan, look.wanted
+        if plan is None or wanted is None:
+            return CONTINUE
+        self._stubs.clear()
+        return Edit(plan.replacements, record=_record(plan, wanted, look.moment), reason=wanted.reason)
+
+    def look(self, ctx: RequestContext) -> Look:
+        """What would be done before this request; serves a forecast as well. Changes nothing but its own caches."""
         if self._history is not None and self._history is not ctx.history:
             self._cache = _Cache()
             self._stubs.clear()
@@ -357,7 +376,7 @@ class Prune(Interceptor):
         wanted = demand(moment, self.settings)
         history = ctx.history
         if wanted is None or history.total <= wanted.exceed:
-            return CONTINUE
+            return Look(moment, wanted)
         plan = plan_prune(
             history.view,
             history.tokens,
@@ -371,10 +390,7 @@ class Prune(Interceptor):
             stubs=self._stubs,
             economy=wanted.economy,
         )
-        if plan is None:
-            return CONTINUE
-        self._stubs.clear()
-        return Edit(plan.replacements, record=_record(plan, wanted, moment), reason=wanted.reason)
+        return Look(moment, wanted, plan)
 
     async def after_request(self, ctx: RequestContext, reply: Reply) -> None:
         """Remembers when the cache was last used."""

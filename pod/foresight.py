@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from interceptors.prune import Moment, PrunePlan, PruneSettings, Reason, demand, plan_prune
 from interceptors.triggers import uncleared_limit
 from pod import setup
-from pod.clearing import clears
 from pod.context.policy import ASK_A_MODEL, Plan, best_effort, resting
 from pod.manifest.context import ACTING
 from pod.manifest.model import trigger_path
 from pod.outlook import Outlook
-from worker.history import History
+from worker.interceptor import RequestContext
 from worker.items import ContextItem
 from worker.memory import read_by_others
 from worker.occupancy import Occupancy
@@ -112,67 +111,43 @@ def foresee(view: Outlook, plan: Plan, now: float) -> tuple[Next, ...]:
 
 
 def _prune(view: Outlook, now: float) -> Next:
-    settings = _settings(view)
-    if not settings.enabled:
+    """By the very interceptor that a run asks, so that both decide alike."""
+    if not view.prune.settings.enabled:
         return Next("prune", False, None, "[prune] is off")
-    history, moment = view.state.history, _moment(view, now)
-    wanted = demand(moment, settings)
+    look = view.prune.look(_context(view, now))
+    moment, wanted, plan = look.moment, look.wanted, look.plan
     if wanted is None and moment.cleared:
         return Next("prune", False, None, "the provider clears old results itself ([context] tool_clearing)")
     if wanted is None:
         return Next("prune", False, None, "the model's reasoning is bound to what it has read: only at a free moment")
-    plan = _planned(view, history, settings, wanted.exceed, bound=moment.bound)
     if plan is not None:
         count = len(plan.replacements)
         return Next("prune", True, plan.tokens_saved, f"{count} old results give way ({WHY[wanted.reason]})")
     most = view.prunable
+    if wanted.economy is not None and most > wanted.exceed:
+        reason = (
+            f"at most {most:,} tokens could go, and by the model's prices that does not pay yet "
+            f"({wanted.economy.requests:.1f} requests are expected to be without them)"
+        )
+        return Next("prune", False, None, reason)
     reason = f"at most {most:,} tokens could go, and it must save more than {wanted.exceed:,} ({WHY[wanted.reason]})"
     return Next("prune", False, max(wanted.exceed - most, 0), reason)
 
 
-def _planned(view: Outlook, history: History, settings: PruneSettings, exceed: int, *, bound: bool) -> PrunePlan | None:
-    return plan_prune(
-        history.view, history.tokens, history.newest_batch, settings, unanswered=history.unanswered, exceed=exceed,
-        arguments=settings.prune_arguments and not bound, pinned=frozenset(view.state.pins), family=history.family,
+def _context(view: Outlook, now: float) -> RequestContext:
+    """The next request as interceptors would see it: of the run under way, else of a new one."""
+    history = view.state.history
+    if view.state.run is None:
+        history = copy(history)
+        history.begin_run()
+    return RequestContext(
+        history=history, occupancy=view.occupancy, budget=view.budget, model=view.model.name,
+        capabilities=view.model.capabilities, tag=view.state.start.tag, first=False, now=now, wall=now,
     )  # fmt: skip
-
-
-def _settings(view: Outlook) -> PruneSettings:
-    section = view.manifest.prune
-    names = {field.name for field in fields(PruneSettings)} & set(type(section).model_fields)
-    return PruneSettings(**{name: getattr(section, name) for name in names})
-
-
-def _moment(view: Outlook, now: float) -> Moment:
-    acts = view.manifest.policy in ACTING
-    triggers = [min(tokens, view.budget.available) for tokens in view.triggers.values()]
-    return Moment(
-        occupancy=view.occupancy.tokens,
-        available=view.budget.available,
-        margin=view.occupancy.without(0).margin,
-        trigger=min(triggers) if triggers and acts else None,
-        free=_free(view, now),
-        bound=view.model.capabilities.history_binding != "none",
-        cleared=clears(view.manifest, view.model.capabilities),
-        factor=_factor(view),
-    )
 
 
 def _factor(view: Outlook) -> float:
     return min(view.state.history.calibration.factor(view.model.name), 1.0)
-
-
-def _free(view: Outlook, now: float) -> Reason | None:
-    state = view.state
-    if not state.replies:
-        return "new_segment"
-    baseline = state.history.baseline
-    if baseline is not None and baseline.model != view.model.name:
-        return "model_changed"
-    if state.schemas != state.start.blobs.get("schemas", state.schemas) and baseline is None:
-        return "tools_changed"
-    last = state.last_reply_at
-    return "cold_cache" if last and now - last > view.model.capabilities.cache_ttl else None
 
 
 def _compaction(view: Outlook, plan: Plan, occupancy: Occupancy, now: float) -> Next:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
+from interceptors.prune import Prune
 from pod import setup
 from pod.clearing import bounded, clears, uncleared_tokens
 from pod.context.policy import Plan, plan_of, standing_before, utc
 from pod.log.folder import PodFolder
 from pod.manifest import ACTING, Manifest, trigger_tokens
 from pod.servers import stored_specs
-from pod.session import load
+from pod.session import load, tell
 from pod.state import PodState
 from pod.stored import stored_manifest
 from worker.accuracy import Accuracy, Errors
@@ -36,7 +37,8 @@ Acceptance: TypeAlias = Literal["yes", "maybe", "no"]
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The context of a pod as the next request would send it. Tokens; `categories` and `overhead` are raw estimates."""
+    """The context of a pod as the next request would send it. Tokens; `categories` and `overhead` are raw estimates. `prune` is
+    the interceptor that a run would ask, told what the segment holds."""
 
     manifest: Manifest
     state: PodState
@@ -44,6 +46,7 @@ class Outlook:
     budget: Budget
     occupancy: Occupancy
     categories: tuple[BudgetLine, ...]
+    prune: Prune
 
     @property
     def model(self) -> Model:
@@ -216,7 +219,8 @@ def outlook(folder: PodFolder) -> Outlook:
     manifest, _ = stored_manifest(folder)
     model = setup.models_of(manifest.model)[0]
     family = model.capabilities.family
-    state = load(folder.segment_path(folder.pointer().segment), family)
+    path = folder.segment_path(folder.pointer().segment)
+    state = load(path, family)
     history = state.history
     system = folder.blob(state.blobs["system"])
     own = [tool.spec for tool in setup.tools_of(manifest).values()]
@@ -233,6 +237,8 @@ def outlook(folder: PodFolder) -> Outlook:
         thresholds=lambda budget: triggers(budget.available) if manifest.policy in ACTING else (),
         standing=lambda: standing_before(state),
     )
+    prune = setup.prune_of(manifest, state, (model,))
+    tell(Ledger(MemoryJournal(), history, (prune,)), (prune,), state, path)
     budget, occupancy = sizes.budget(model), sizes.occupancy()
     table = budget_table(history, overhead_of(system, specs, family), budget, occupancy.pending)
-    return Outlook(manifest, state, sizes, budget, occupancy, tuple(table))
+    return Outlook(manifest, state, sizes, budget, occupancy, tuple(table), prune)

@@ -147,17 +147,7 @@ class Session:
     def observe_with(self, interceptors: Sequence[Interceptor]) -> None:
         """From now on these interceptors observe; they are first told what the segment already holds."""
         ledger = Ledger(self, self.state.history, interceptors, self.gate)
-        if self.state.start.open_run is not None:
-            for interceptor in interceptors:
-                if (state := self.state.start.open_run.guards.get(interceptor.name)) is not None:
-                    interceptor.restore(state)
-        for line in entries(self.writer.path):
-            record = e.record_of(line, self.writer.path)
-            if isinstance(record, e.RunStarted):
-                for interceptor in interceptors:
-                    interceptor.begin_run()
-            if record is not None:
-                ledger.tell(record)
+        tell(ledger, interceptors, self.state, self.writer.path)
         self.ledger = ledger
 
     # -- a new segment ----------------------------------------------------------------------------------------
@@ -248,6 +238,21 @@ def load(path: Path, family: Family = "unknown") -> PodState:
     if state is None:
         raise LogLost(path, EMPTY)
     return state
+
+
+def tell(ledger: Ledger, interceptors: Sequence[Interceptor], state: PodState, path: Path) -> None:
+    """Tells the interceptors of a ledger what the segment holds already. Raises `LogDamaged`."""
+    if state.start.open_run is not None:
+        for interceptor in interceptors:
+            if (known := state.start.open_run.guards.get(interceptor.name)) is not None:
+                interceptor.restore(known)
+    for line in entries(path):
+        record = e.record_of(line, path)
+        if isinstance(record, e.RunStarted):
+            for interceptor in interceptors:
+                interceptor.begin_run()
+        if record is not None:
+            ledger.tell(record)
 
 
 def start_of(folder: PodFolder) -> e.SegmentStarted:

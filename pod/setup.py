@@ -38,8 +38,8 @@ from pod.manifest.sections import ModelSection
 from pod.output import OutputSchema
 from pod.prompt import DEFAULT, system_prompt
 from pod.session import Session
+from pod.state import PodState
 from pod.tools import POD_TOOLS
-from worker.budget import Budget
 from worker.builtin.registry import BUILTIN, builtin_tool
 from worker.errors import ConfigError
 from worker.gate import Gate
@@ -244,6 +244,29 @@ def window_warning(manifest: Manifest, *, warned: bool = False) -> WindowWarning
     return WindowWarning(Trigger.parse(manifest.window.warn), end, words, warned)
 
 
+def prune_of(manifest: Manifest, state: PodState, models: Sequence[Model]) -> Prune:
+    """The prune of a pod with this state, not yet told what the segment holds."""
+    m = manifest
+    set_triggers = [Trigger.parse(t) for t in m.triggers.values()] if m.policy in ACTING else []
+    savings: Any = m.prune.min_savings
+    return Prune(
+        PruneSettings(
+            enabled=m.prune.enabled,
+            protected_tokens=m.prune.protected_tokens,
+            min_savings=savings,
+            min_savings_floor=m.prune.min_savings_floor,
+            excerpt_chars=m.prune.excerpt_chars,
+            supersede_in_tail=m.prune.supersede_in_tail,
+            prune_arguments=m.prune.prune_arguments,
+            pinned=lambda: frozenset(state.pins),
+        ),
+        trigger=lambda budget: lowest_trigger(set_triggers, budget),
+        last_reply=lambda: state.last_reply_at,
+        runs=lambda: (state.runs, state.run_requests),
+        cleared=cleared_of(m, models),
+    )
+
+
 def chain(
     manifest: Manifest,
     session: Session,
@@ -259,18 +282,12 @@ def chain(
     """All interceptors of a pod's worker, in order."""
     m, state = manifest, session.state
     acts = m.policy in ACTING
-    set_triggers = [Trigger.parse(t) for t in m.triggers.values()]
-
-    def lowest(budget: Budget) -> int | None:
-        return lowest_trigger(set_triggers, budget) if acts else None
-
     bounds = {model.name: model for model in models if bounded(m, model.capabilities)}
 
     def uncleared(ctx: RequestContext) -> int:
         model = bounds.get(ctx.model)
         return 0 if model is None else uncleared_tokens(ctx.history, model, overhead.instructions + overhead.schemas)
 
-    savings: Any = m.prune.min_savings
     permissions = Permissions(
         profile=m.permissions.profile,
         rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
@@ -296,22 +313,7 @@ def chain(
             StallGuard(remind=m.limits.stall.remind, stop=m.limits.stall.stop),
         ),
         users=users,
-        prune=Prune(
-            PruneSettings(
-                enabled=m.prune.enabled,
-                protected_tokens=m.prune.protected_tokens,
-                min_savings=savings,
-                min_savings_floor=m.prune.min_savings_floor,
-                excerpt_chars=m.prune.excerpt_chars,
-                supersede_in_tail=m.prune.supersede_in_tail,
-                prune_arguments=m.prune.prune_arguments,
-                pinned=lambda: frozenset(state.pins),
-            ),
-            trigger=lowest,
-            last_reply=lambda: state.last_reply_at,
-            runs=lambda: (state.runs, state.run_requests),
-            cleared=cleared_of(m, models),
-        ),
+        prune=prune_of(m, state, models),
         trigger=CompactTrigger(
             CompactSettings(
                 request_threshold=between_requests(m),

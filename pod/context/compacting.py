@@ -39,13 +39,14 @@ from worker.results import Failed, LimitReached, Outcome
 @dataclass(frozen=True, slots=True)
 class Fallen:
     """A rung without a new segment, and why. `too_large`: it made one, which could not be accepted; `unanswered`: no model
-    answered it as it should, so that another time it may work.
+    answered it as it should, so that another time it may work. `limit`: its next request would have passed this limit.
     """
 
     rung: str
     reason: str
     too_large: bool = False
     unanswered: bool = False
+    limit: LimitReached | None = None
 
 
 @dataclass
@@ -211,6 +212,8 @@ class Compactor:
                     await compacted(self.parts.hooks, plan, name)
                 return None
             found.append(fallen)
+            if fallen.limit is not None:
+                break  # the run is at its limit: the rungs below would go on without what it was about to buy
         return await self._failed(plan, label, found, mandatory=mandatory)
 
     async def _climb(
@@ -228,7 +231,7 @@ class Compactor:
             memory = await rung.attempt(plan, label, focus)
         except RungFailed as failure:
             await self._failed_rung(label, name, str(failure), failure.figures)
-            return Fallen(name, str(failure), unanswered=rung.asks_model)
+            return Fallen(name, str(failure), unanswered=rung.asks_model, limit=failure.limit)
         opening = await to_thread.run_sync(segment.opening, plan, memory)
         after = segment.after(plan, opening)
         if not plan.accepts(after):
@@ -280,6 +283,9 @@ class Compactor:
             return None
         if not mandatory:
             return Failed("compaction_failed", reason)
+        limit = next((fallen.limit for fallen in found if fallen.limit is not None), None)
+        if limit is not None:
+            return limit
         if not self.parts.config.history_access and "rollover" in self.parts.config.ladder:
             message = f"the context is full and session_history is denied, so no new window can be opened: {reason}"
             return LimitReached("context", message, figures)

@@ -59,12 +59,19 @@ def above_ceiling(sizes: Sizing, model: Model, upto: int, *, in_full: bool) -> s
     return f"the items to compact are estimated at {head}, above the ceiling of {sizes.limit(model):,} for {model.name}"
 
 
+def billed(usage: Usage, model: Model, estimate: int) -> Usage:
+    """What a report is booked at, without faults."""
+    window = model.capabilities.window
+    usage = checked(usage, window)
+    if usage.faults:
+        return conservative(usage, believed=True, estimate=estimate, said=0, window=window)
+    return usage
+
+
 def spent_on(usage: Usage, model: Model, attempts: int, estimate: int = 0) -> dict[str, float]:
     """What a compaction cost, as the session's figures count it: a figure that can't be true is booked as `conservative`
-    says, with the input's `estimate`."""
-    price, usage = model.capabilities.price, checked(usage)
-    if usage.faults:
-        usage = conservative(usage, believed=True, estimate=estimate, said=0, window=model.capabilities.window)
+    says, with the input's `estimate`. No output is larger than the window."""
+    price, usage = model.capabilities.price, billed(usage, model, estimate)
     return {
         "requests": attempts, "prompt_tokens": usage.input_tokens or 0, "cached_tokens": usage.cached_tokens,
         "output_tokens": usage.output_tokens, "cost_usd": 0.0 if price is None else price.cost(usage),
@@ -132,6 +139,8 @@ class NativeRung:
         found = self._on_record(plan, model)
         if found is not None and self._asks_anew(plan, found, focus, model):
             found = None
+        if found is None:
+            self._within_limits(plan, model)
         made = found or await self._asked(plan, label, model, focus)
         item = made.item
         figures = {
@@ -144,6 +153,18 @@ class NativeRung:
             message = f"the provider of {model.name} takes no focus for its own compaction ({made.way}): it was not told of it"
             self.parts.session.put(Warned(code=codes.NATIVE_FOCUS, message=message))
         return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)
+
+    def _within_limits(self, plan: Plan, model: Model) -> None:
+        """Raises `RungFailed` where the request would pass a limit of the run: it is not sent."""
+        limits = self.parts.shared_limits((model,))
+        if limits is None:
+            return
+        in_full = model.name in self.parts.config.cleared
+        head = self.parts.sender.occupancy_of_head(model, plan.cut.at, in_full=in_full)
+        output = self.parts.sender.budget(model).output
+        ended = limits.reached(self.parts.wall(), head.tokens, output, (model.capabilities.price,))
+        if ended is not None:
+            raise RungFailed(ended.message, {"model": model.name}, limit=limits.met)
 
     def _checkpoint_of(self, item: OpaqueItem) -> Checkpoint | None:
         """The checkpoint that others read in the memory's place, where its text is one."""
@@ -162,7 +183,7 @@ class NativeRung:
             compaction=label,
             item=answer.item.model_copy(update={"source_hash": source_hash(head), "readable": readable}),
             way=answer.way,
-            usage=recordable(answer.usage),
+            usage=recordable(billed(answer.usage, model, plan.summarised_tokens)),
             cost_usd=None if spent["unpriced"] else spent["cost_usd"],
             attempts=tried.attempts,
             seconds=round(tried.seconds, 3),
@@ -170,7 +191,7 @@ class NativeRung:
             focus=focus if answer.focused else None,
         )
         self.parts.session.put(made)
-        if faults := checked(answer.usage).faults:
+        if faults := checked(answer.usage, model.capabilities.window).faults:
             message = f"{model.name} reported a usage of its compaction that is not believed: {'; '.join(faults)}"
             figures = {"model": model.name, "kind": "figures"}
             self.parts.session.put(Warned(code=USAGE_DOUBTED, message=message, figures=figures))
@@ -204,10 +225,10 @@ class NativeRung:
                         made = await self._recorded(plan, label, model, tried, focus)
         except ModelError as error:
             message = f"{model.name} did not compact: {error.kind}: {error.message} {error.gave_up}".strip()
-            billed = isinstance(error, NoCompaction)
+            paid = isinstance(error, NoCompaction)
             spent = (
                 spent_on(error.usage, model, error.attempts, plan.summarised_tokens)
-                if billed
+                if paid
                 else {"requests": error.attempts}
             )
             raise self._failed(label, model, message, spent) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compact_worker import CompactSettings
+from interceptors.limits import Limits, Shared
 from pod.context import opening as op
 from pod.hooks.asking import Hooks
 from pod.session import Session
@@ -74,3 +75,12 @@ class Parts:
     def factor(self) -> float:
         """By what raw estimates of a whole request are multiplied: the provider's reports, or the heuristic's margin."""
         return self.session.state.history.calibration.whole(self.sender.model.name)
+
+    def shared_limits(self, models: Sequence[Model]) -> Shared | None:
+        """The limits of the run, for requests to these models beside it; None where the pod has none."""
+        limits = next((i for i in self.interceptors if isinstance(i, Limits)), None)
+        if limits is None:
+            return None
+        state = self.session.state
+        counters = None if state.run is None else state.history.counters
+        return limits.shared(counters, [model.capabilities.price for model in models[1:]])

@@ -16,6 +16,7 @@ from worker.admission import waiting
 from worker.items import ContextItem, OpaqueItem
 from worker.memory import memory_of, read_by_others
 from worker.occupancy import Occupancy
+from worker.results import LimitReached
 
 FULLEST = 0.9
 """Share of the lowest trigger that a new segment never reaches, however much must stand in it."""
@@ -132,11 +133,15 @@ class Memory:
 
 
 class RungFailed(Exception):
-    """A rung could not make a memory; the text says why. `figures` go on record."""
+    """A rung could not make a memory; the text says why. `figures` go on record. `limit` is the limit of the run that its
+    next request would have passed."""
 
-    def __init__(self, reason: str, figures: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, reason: str, figures: Mapping[str, Any] | None = None, *, limit: LimitReached | None = None
+    ) -> None:
         super().__init__(reason)
         self.figures = dict(figures or {})
+        self.limit = limit
 
 
 def best_effort(ladder: Sequence[str]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from compact_worker import CompactFailed, CompactResult, Material, compact
+from compact_worker import BROKEN_OFF, CompactFailed, CompactResult, Material, compact
+from interceptors.limits import Shared
 from interceptors.permissions import Permissions
 from pod import codes
 from pod.context import opening as op
@@ -18,7 +20,7 @@ from pod.context.native import NativeRung
 from pod.context.notebook import read_notes
 from pod.context.parts import Parts
 from pod.context.policy import BREAKER_FAILURES, Memory, Plan, Rung, RungFailed, resting
-from pod.errors import PodError
+from pod.errors import PodError, StoreError
 from pod.journal import SideLog
 from pod.log import entries as e
 from pod.log.items import SegmentItems
@@ -91,17 +93,25 @@ class WorkerRung:
     async def attempt(self, plan: Plan, label: str, focus: str | None) -> Memory:
         """Runs the compact worker. Raises `RungFailed`, `PodError` of the store."""
         parts = self.parts
+        limits = parts.shared_limits(parts.models)
+        spent: dict[str, Any] = {}
         try:
-            result = await self._ask_worker(plan, label, focus)
+            result = await self._ask_worker(plan, label, focus, limits, spent)
         except CompactFailed as failure:
-            self.breaker.failed(label)
-            raise RungFailed(str(failure), {**failure.figures.as_dict(), "after": None}) from failure
+            limit = None if limits is None else limits.met
+            if limit is None:
+                self.breaker.failed(label)
+            figures = {**failure.figures.as_dict(), "after": None}
+            raise RungFailed(str(failure), figures, limit=limit) from failure
         except PodError:
             raise
         except Exception as error:
             # A model of somebody else's may raise anything; a rung that breaks is a rung that failed.
             self.breaker.failed(label)
-            raise RungFailed(f"the compact worker broke: {type(error).__name__}: {error}") from error
+            raise RungFailed(f"the compact worker broke: {type(error).__name__}: {error}", spent) from error
+        except BaseException:
+            self._book(label, spent)
+            raise
         return Memory(
             summary=ContextItem(
                 kind="summary",
@@ -115,7 +125,18 @@ class WorkerRung:
             figures=result.figures.as_dict(),
         )
 
-    async def _ask_worker(self, plan: Plan, label: str, focus: str | None) -> CompactResult:
+    def _book(self, label: str, spent: dict[str, Any]) -> None:
+        """What a cancelled worker had spent goes on record; a log that takes nothing more says so by itself."""
+        if not spent.get("requests"):
+            return
+        with suppress(StoreError):
+            self.parts.session.put(
+                e.CompactionRung(compaction=label, rung=self.name, state="failed", reason="interrupted", figures=spent)
+            )
+
+    async def _ask_worker(
+        self, plan: Plan, label: str, focus: str | None, limits: Shared | None, spent: dict[str, Any]
+    ) -> CompactResult:
         parts = self.parts
         state, history = parts.session.state, parts.session.state.history
         view = tuple(history.view)
@@ -145,6 +166,12 @@ class WorkerRung:
         )
         with SideLog.beside(parts.session, label) as journal:
 
+            def told(name: str, figures: dict[str, Any]) -> None:
+                if name == BROKEN_OFF:
+                    spent.update(figures)
+                else:
+                    parts.progress(label, name, figures)
+
             def beat(elapsed: float) -> None:
                 counts = {"replies": journal.counts["reply"], "tool_results": journal.counts["tool_result"]}
                 parts.progress(label, "compaction.working", {"rung": self.name, "elapsed": elapsed, **counts})
@@ -159,9 +186,10 @@ class WorkerRung:
                     journal=journal,
                     scope=parts.scope,
                     services=parts.services,
-                    on_event=lambda name, figures: parts.progress(label, name, figures),
+                    on_event=told,
                     ceiling=parts.sender.budget(parts.sender.model).available,
                     permissions=next((i for i in parts.interceptors if isinstance(i, Permissions)), None),
+                    bounds=limits,
                     max_output_tokens=parts.sender.max_output_tokens,
                     buffer=parts.sender.buffer,
                     retry=parts.sender.retry,

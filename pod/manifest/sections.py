@@ -317,7 +317,7 @@ class Stall(Section):
 
 
 class LimitsSection(Section):
-    """Limits of one run; children and compact workers count. By default only repetition is limited."""
+    """Limits of one run; children and compact workers count, and hold them too. By default only repetition is limited."""
 
     max_cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,

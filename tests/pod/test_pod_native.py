@@ -662,3 +662,17 @@ async def test_another_model_that_compacts_before_anything_else_is_said_to_read_
     assert other.asked
     [told] = warned(rig, "context.memory_rebuilt")
     assert (told.figures["from"], told.figures["to"]) == ("sealed:one", "sealed:two")
+
+
+@pytest.mark.parametrize("told", [1_000_000, 10**9])
+async def test_an_output_larger_than_the_window_is_not_what_a_compaction_is_billed(rig: Rig, told: int) -> None:
+    """Three hundred bytes of a memory are no million tokens: the limit on cost must not rest on that."""
+    model = NativeAgent(
+        caller(12), window=60_000,
+        answer=lambda request, n: compacted("sealed:one", n, usage=Usage(input_tokens=9_000, output_tokens=told)),
+    )  # fmt: skip
+    async with rig.open(model, native(), tools=[Counted(1_500).tool]) as pod:
+        (await pod.run("go")).raise_for_status()
+        booked = pod.state.totals.by["compaction:sealed:one"]
+    assert model.asked and booked["output_tokens"] <= 60_000 * len(model.asked)
+    assert any(record.code == "usage_doubted" for record in rig.of(Warned))

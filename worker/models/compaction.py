@@ -126,7 +126,7 @@ class CompactingModel(HttpModel):
     def compacted(
         self, request: Request, way: NativeWay, payload: str, *, readable: str, usage: Usage, provider_id: str | None
     ) -> Compacted:
-        """The memory of a request's items."""
+        """The memory of a request's items. It has at most a token for each byte of its payload, whatever was reported."""
         item = OpaqueItem(
             provider=self.provider,
             model=self.model_id,
@@ -134,7 +134,7 @@ class CompactingModel(HttpModel):
             source_hash=source_hash(request.items),
             readable=readable,
             way=way,
-            tokens=max(usage.output_tokens - usage.reasoning_tokens, 0),
+            tokens=min(max(usage.output_tokens - usage.reasoning_tokens, 0), len(payload.encode())),
         )
         return Compacted(item, usage, way, provider_id, focused=bool(request.focus.strip()) and way in FOCUSED_WAYS)
 
