@@ -59,7 +59,10 @@ class Parser(argparse.ArgumentParser):
         """An empty word is a variable that the caller's shell left empty: taken as not given it would mean something else,
         such as the current folder. The words for the agent have an error of their own.
         """
-        if "" in arg_strings and action.metavar not in SAID:
+        said = not action.option_strings and action.metavar in SAID
+        if (
+            "" in arg_strings and not said and action.nargs != argparse.PARSER
+        ):  # that one's words have parsers of their own
             raise argparse.ArgumentError(action, "is empty; give it a value, or leave it out")
         return super()._get_values(action, arg_strings)  # type: ignore[misc]  # argparse has no public hook for this
 
