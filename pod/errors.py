@@ -103,14 +103,20 @@ class StoreError(PodError):
         )
 
 
+NO_BEGINNING = "It is the first, from which all is replayed."
+
+NEW_POD = "Put the file back from a copy, or begin a new pod to go on with the work; `pod doctor` says what is left."
+"""The way out where no repair brings a segment back."""
+
+
 class LogDamaged(PodError):
     """A log is damaged before a valid entry. A run refuses; showing skips the damage and says so."""
 
     def __init__(self, path: Path, line: int, offset: int, reason: str) -> None:
         self.path, self.line, self.offset, self.reason = path, line, offset, reason
-        super().__init__(
-            f"{path}:{line} (byte {offset}): damaged entry: {reason}. `pod doctor --repair` puts the damage aside."
-        )
+        # A segment is replayed from its first entry: where that is damaged, no repair brings it back.
+        then = "`pod doctor --repair` puts the damage aside." if offset else f"{NO_BEGINNING} {NEW_POD}"
+        super().__init__(f"{path}:{line} (byte {offset}): damaged entry: {reason}. {then}")
 
 
 class LogLost(LogDamaged):
@@ -118,7 +124,7 @@ class LogLost(LogDamaged):
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path, self.line, self.offset, self.reason = path, 1, 0, reason
-        PodError.__init__(self, f"{path}: {reason}: nothing can be replayed from it. `pod doctor` looks into it.")
+        PodError.__init__(self, f"{path}: {reason}: nothing can be replayed from it. {NEW_POD}")
 
 
 class NewerFormat(PodError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import shutil
 import tarfile
 from collections.abc import Generator
@@ -18,7 +17,7 @@ from pydantic import ValidationError
 from pod.contents import CONTENTS, FORMAT, POINTER, Contents, Part, allowed, is_origin, part_of, segment_of, side_of
 from pod.errors import ImportRefused, LogDamaged, NewerFormat, PodExists, UsageProblem
 from pod.log import entries as e
-from pod.log.files import Files
+from pod.log.files import Files, json_of, named
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.segment import CHUNK, Damage, scan
 from pod.log.texts import NEEDED, texts_of
@@ -118,7 +117,7 @@ def _contents(label: str, tar: tarfile.TarFile) -> Contents:
     if first is None or first.name != CONTENTS or first.type not in _PLAIN or first.size > CONTENTS_LIMIT:
         raise ImportRefused(label, f"not an export of a pod: it does not begin with {CONTENTS}")
     try:
-        raw: Any = json.loads(_data(tar, first).read(first.size))
+        raw: Any = json_of(_data(tar, first).read(first.size))
         said = cast("dict[str, Any]", raw) if isinstance(raw, dict) else {}
         if said.get("kind") != "pod-export":
             raise ImportRefused(label, f"not an export of a pod: {CONTENTS} says nothing of one")
@@ -127,8 +126,8 @@ def _contents(label: str, tar: tarfile.TarFile) -> Contents:
             raise NewerFormat(label, found, FORMAT)
         contents = Contents.model_validate(raw)
     except ValidationError as error:
-        raise ImportRefused(label, f"{CONTENTS} does not read ({error.error_count()} problems)") from error
-    except (ValueError, RecursionError) as error:
+        raise ImportRefused(label, f"{CONTENTS} does not read ({e.first_problem(error)})") from error
+    except ValueError as error:
         raise ImportRefused(label, f"{CONTENTS} does not read ({error})") from error
     _check_names(label, contents.parts)
     return contents
@@ -206,8 +205,10 @@ def _copy(data: IO[bytes], path: Path, files: Files) -> str:
     try:
         while chunk := data.read(CHUNK):
             digest.update(chunk)
-            files.write(fd, chunk)
-        files.sync(fd)
+            with named(path):
+                files.write(fd, chunk)
+        with named(path):
+            files.sync(fd)
     finally:
         files.close(fd)
     return digest.hexdigest()

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from pod.log.files import Files, open_file
+from pod.log.files import Files, named, open_file
 from pod.log.folder import PodFolder
 from pod.log.items import named_artifacts
 from pod.log.segment import CHUNK, Damage, raw_lines, scan
@@ -91,13 +91,14 @@ def _copy(files: Files, source: Path, target: Path, length: int) -> None:
     fd = files.open_append(target, create=True)
     try:
         last = b"\n"
-        with open_file(source) as file:
+        with open_file(source) as file, named(target):
             while length > 0 and (chunk := file.read(min(length, CHUNK))):
                 files.write(fd, chunk)
                 length -= len(chunk)
                 last = chunk[-1:]
-        if last != b"\n":
-            files.write(fd, b"\n")
-        files.sync(fd)
+        with named(target):
+            if last != b"\n":
+                files.write(fd, b"\n")
+            files.sync(fd)
     finally:
         files.close(fd)

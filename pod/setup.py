@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import platform
 import re
@@ -32,6 +31,7 @@ from pod.hooks.asking import Hooks
 from pod.hooks.calls import CallHooks
 from pod.hooks.define import Hook, hooks_of
 from pod.instructions import Instructions
+from pod.loading import load_object, users_code
 from pod.log.redacting import gate_of
 from pod.manifest import ACTING, Manifest, fill_prompt
 from pod.manifest.sections import ModelSection
@@ -51,15 +51,6 @@ from worker.text import visible
 from worker.tools import Tool, tool
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-def load_object(reference: str, what: str) -> Any:
-    """What `package.module:name` names. Raises `UsageProblem`."""
-    module, _, name = reference.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as e:
-        raise UsageProblem(f"{what} {reference!r} can't be loaded: {e}") from e
 
 
 def model_settings(section: ModelSection) -> ModelSettings:
@@ -393,9 +384,7 @@ def interceptor_of(value: Any) -> Interceptor:
     """An interceptor of the user's own that a manifest names: an object, or a class of which one is made. Raises `ConfigError`."""
     made: Any = value
     if isinstance(value, type) and issubclass(value, Interceptor):
-        try:
+        with users_code(lambda why: ConfigError(f"no object of it can be made: {why}")):
             made = value()
-        except Exception as error:
-            raise ConfigError(f"no object of it can be made: {type(error).__name__}: {error}") from error
     check(made)
     return made

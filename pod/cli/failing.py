@@ -17,10 +17,17 @@ from typing import cast
 from pod.cli.text import hidden
 from worker.text import visible
 
-_EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOENT, errno.ENOTDIR,
+_EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.ENOTDIR,
                         errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST,
                         errno.EMFILE, errno.ENFILE, errno.ENOMEM})  # fmt: skip
 """Errors of the system that need no traceback: the path and the reason say it all."""
+
+
+_NO_ROOM = "free some space, and run the command again"
+_NOT_ALLOWED = "give this user access to it, or take another folder (POD_HOME names where pods lie)"
+_WAYS_OUT = {errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+             errno.EROFS: "take another folder (POD_HOME names where pods lie)", errno.EACCES: _NOT_ALLOWED, errno.EPERM: _NOT_ALLOWED}  # fmt: skip
+"""What a user can do about an error of the system."""
 
 
 def unwrapped(error: BaseException) -> BaseException:
@@ -67,7 +74,9 @@ def _is_whole(name: object) -> bool:
 def _explained(error: OSError) -> str:
     """The file, where one is known, and the system's reason."""
     reason = error.strerror or str(error) or type(error).__name__
-    return reason if error.filename is None else f"{error.filename}: {reason}"
+    way_out = _WAYS_OUT.get(error.errno or 0, "")
+    said = reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
+    return f"{said}; {way_out}" if way_out else said
 
 
 def expected(error: BaseException) -> int | None:

@@ -13,6 +13,9 @@ LONGEST = 400
 """Characters that are shown of what is wrong with an argument, which may itself be of any length."""
 
 
+SAID = ("TASK", "INPUT", "TEXT")
+"""The arguments that hold words for the agent."""
+
 UNRECOGNIZED = "unrecognized arguments: "
 """How argparse begins what it says of arguments that it does not know."""
 
@@ -51,6 +54,17 @@ class Parser(argparse.ArgumentParser):
                 inner = cast("dict[str, Any]", choices).values()
                 found.update(*(each._long_options() for each in inner if isinstance(each, Parser)))
         return found
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """An empty word is a variable that the caller's shell left empty: taken as not given it would mean something else,
+        such as the current folder. The words for the agent have an error of their own.
+        """
+        said = not action.option_strings and action.metavar in SAID
+        if (
+            "" in arg_strings and not said and action.nargs != argparse.PARSER
+        ):  # that one's words have parsers of their own
+            raise argparse.ArgumentError(action, "is empty; give it a value, or leave it out")
+        return super()._get_values(action, arg_strings)  # type: ignore[misc]  # argparse has no public hook for this
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """A value that is none of the choices is told with the one that may be meant."""

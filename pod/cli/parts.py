@@ -15,6 +15,7 @@ from typing import Any
 from pod import setup
 from pod.errors import UsageProblem
 from pod.guarding import sandbox_trouble
+from pod.loading import NotLoaded, load_object, users_code
 from pod.manifest import BUILT_IN_TOOLS, Loaded, Origin, Problem
 from pod.manifest.check import rules_about
 from pod.manifest.errors import KeyPath, key_label
@@ -22,6 +23,7 @@ from pod.manifest.load import dotted
 from pod.manifest.sections import ModelSection
 from pod.manifest.source import shown
 from worker.builtin.registry import BUILTIN, builtin_tool
+from worker.builtin.shell_environment import shell_environment
 from worker.errors import ConfigError
 from worker.models.base import Model
 from worker.models.registry import create_model, guessed_window
@@ -66,6 +68,22 @@ def doubts(loaded: Loaded) -> Iterator[Problem]:
         for number, root in enumerate(getattr(scope, use)):
             if not os.path.lexists(root):
                 yield _placed(loaded, ("scope", use, number), f"{root} is not there", warning=True)
+
+
+def _programs(loaded: Loaded) -> Iterator[Problem]:
+    """Programs of hooks that are not there. They may still come, so this is a warning."""
+    path = shell_environment()["PATH"]
+    for number, section in enumerate(loaded.manifest.hooks):
+        if not section.command:
+            continue
+        program = section.command[0]
+        named = "/" in program
+        if shutil.which(loaded.cwd / program if named else program, path=path) is not None:
+            continue
+        where = "is no program that can be run in the working folder" if named else "is not in PATH"
+        (hook,) = setup.user_hooks(loaded.manifest.model_copy(update={"hooks": (section,)}), ())
+        then = "what it is asked about is blocked" if hook.blocks_on_error else "it is passed over"
+        yield _placed(loaded, ("hooks", number, "command"), f"{program} {where}: {then}", warning=True)
 
 
 def _made(loaded: Loaded) -> Iterator[tuple[tuple[str, ...], Model | ConfigError]]:
@@ -124,39 +142,24 @@ def _hooks(loaded: Loaded) -> Iterator[Problem]:
         try:
             setup.user_hooks(loaded.manifest.model_copy(update={"hooks": (hook,)}), ())
         except UsageProblem as error:
-            yield _placed(loaded, ("hooks", number, "use"), str(error))
-
-
-def _programs(loaded: Loaded) -> Iterator[Problem]:
-    """Programs of hooks that are not there now, which may come: warnings."""
-    for number, hook in enumerate(loaded.manifest.hooks):
-        if hook.command and not _starts(hook.command[0], loaded.cwd):
-            what = hook.command[0] + (f" can't be run in {loaded.cwd}" if "/" in hook.command[0] else " is not in PATH")
-            blocks = (hook.on_error or ("block" if hook.event.startswith("Pre") else "ignore")) == "block"
-            then = (
-                "each call or compaction that it is asked about is then blocked" if blocks else "it is then passed over"
-            )
-            yield _placed(loaded, ("hooks", number, "command"), f"the program {what}", then, warning=True)
-
-
-def _starts(program: str, cwd: Path) -> bool:
-    return shutil.which(cwd / program if "/" in program else program) is not None
+            yield _placed(loaded, ("hooks", number, "use"), str(error).removeprefix("[[hooks]] use: "))
 
 
 def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any], Any]) -> Any:
     """What a reference names, or the problem with it: code of the user's own may fail in any way."""
     try:
-        return make(setup.load_object(reference, ""))
-    except UsageProblem as error:
-        cause = error.__cause__ or error
-        return _placed(loaded, key, f"{reference!r} can't be loaded: {cause}", _beside(loaded, reference, cause))
-    except ConfigError as error:
+        found = load_object(reference, "")
+        with users_code(ConfigError):
+            return make(found)
+    except NotLoaded as error:
+        return _placed(
+            loaded, key, f"{reference!r} can't be loaded: {error.reason}", _beside(loaded, reference, error.__cause__)
+        )
+    except (UsageProblem, ConfigError) as error:
         return _placed(loaded, key, f"{reference!r} can't be used: {error}")
-    except Exception as error:
-        return _placed(loaded, key, f"{reference!r} can't be used: {type(error).__name__}: {error}")
 
 
-def _beside(loaded: Loaded, reference: str, cause: BaseException) -> str:
+def _beside(loaded: Loaded, reference: str, cause: BaseException | None) -> str:
     """A hint where the module lies in a folder that Python does not look into."""
     top = reference.partition(":")[0].partition(".")[0]
     if not isinstance(cause, ModuleNotFoundError) or cause.name != top:

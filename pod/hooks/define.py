@@ -12,6 +12,7 @@ from pathlib import PurePath
 from typing import Any, cast, get_args
 
 from pod.errors import UsageProblem
+from pod.loading import users_code
 from pod.manifest.sections import Hook as HookSection
 from pod.manifest.sections import HookEvent, OnError
 
@@ -111,10 +112,8 @@ def _used(use: str, load: Callable[[str, str], Any]) -> Callable[[Any], Any]:
     where = f"[[hooks]] use: {use!r}"
     found = load(use, "[[hooks]] use:") if ":" in use else _installed(use)
     if isclass(found):
-        try:
+        with users_code(lambda why: UsageProblem(f"{where}: no object of it can be made: {why}")):
             found = found()
-        except Exception as error:
-            raise UsageProblem(f"{where}: no object of it can be made: {type(error).__name__}: {error}") from error
     if not callable(found):
         raise UsageProblem(
             f"{where} can't be called: it must be a function of the event's input, or a class of such objects"
@@ -135,9 +134,5 @@ def _installed(name: str) -> Any:
         raise UsageProblem(
             f"[[hooks]] use: no installed package offers a hook {name!r} (entry points {GROUP}: {', '.join(known) or 'none'})"
         )
-    try:
+    with users_code(lambda why: UsageProblem(f"[[hooks]] use: {name!r} ({points[0].value}) can't be loaded: {why}")):
         return points[0].load()
-    except Exception as error:
-        raise UsageProblem(
-            f"[[hooks]] use: {name!r} ({points[0].value}) can't be loaded: {type(error).__name__}: {error}"
-        ) from error

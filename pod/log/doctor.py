@@ -21,7 +21,7 @@ from typing import Literal
 from pod.errors import LogDamaged, NewerFormat, UsageProblem
 from pod.log import entries as e
 from pod.log.faults import Fault, Survey, survey
-from pod.log.files import Files, odd_kind, open_file
+from pod.log.files import Files, named, odd_kind, open_file
 from pod.log.findings import Code, Finding, PodReport, Quarantined, Repair, Report, SegmentReport, Severity
 from pod.log.folder import PodFolder, Pointer, check_name, left_over_names, pod_names
 from pod.log.lines import now, render
@@ -107,7 +107,10 @@ def _segments(folder: PodFolder, pointer: Pointer, findings: list[Finding], busy
     findings += _odd_logs(folder, pointer.segment)
     path = folder.segment_path(pointer.segment)
     if not line and not os.path.lexists(path):
-        text = f"the active segment {pointer.segment} is missing; nothing can replay this session"
+        text = (
+            f"the active segment {pointer.segment} is missing, and nothing can replay this session; put its file back from a "
+            "copy, or begin a new pod to go on with the work"
+        )
         findings.append(Finding(code="segment_missing", severity="error", path=path, text=text))
     after: int | None = None
     floor: int | None = None
@@ -192,7 +195,7 @@ def _faults(path: Path, found: Survey, *, active: bool, busy: bool) -> Iterator[
             code="beginning_lost", severity="error" if active else "warning", path=path, text=text, line=1, offset=0
         )
     for fault in found.faults:
-        if fault.torn and active:
+        if fault.torn and active and not fault.committed:
             text = f"a torn tail: {fault.length} bytes ({fault.reason})"
             text += "; the writer may be writing it" if busy else "; the next run cuts it off and records that"
             severity: Severity = "note" if busy else "warning"
@@ -517,9 +520,10 @@ def _write(files: Files, path: Path, content: Callable[[Callable[[bytes], None]]
     fd = files.open_append(temporary, create=True)
     try:
         try:
-            os.fchmod(fd, mode)
-            content(lambda data: files.write(fd, data) if data else None)
-            files.sync(fd)
+            with named(path):
+                os.fchmod(fd, mode)
+                content(lambda data: files.write(fd, data) if data else None)
+                files.sync(fd)
         finally:
             files.close(fd)
         files.rename(temporary, path)

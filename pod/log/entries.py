@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pod.carry import Carry, OpenRun
 from pod.context.facts import Checkpoint
@@ -437,7 +437,15 @@ def record_of(line: Line, path: Any = "") -> Record | None:
     except ValueError as e:
         if (record := _with_valid_unicode(model, line.body)) is not None:
             return record
-        raise LogDamaged(path, line.number, line.offset, f"a {line.kind} entry that does not read: {e}") from e
+        why = first_problem(e) if isinstance(e, ValidationError) else " ".join(str(e).split())
+        raise LogDamaged(path, line.number, line.offset, f"a {line.kind} entry that does not read: {why}") from e
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first thing that is wrong with a value, in one line: where it stands in the value, and what."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = ".".join(map(str, found["loc"]))
+    return f"{where}: {found['msg']}" if where else found["msg"]
 
 
 def _with_valid_unicode(model: type[Record], body: bytes) -> Record | None:

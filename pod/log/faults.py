@@ -16,7 +16,8 @@ class Fault:
     """A stretch of a log between whole entries that holds none.
 
     `length` is 0 where entries are missing without a trace. `first` is the number that the entry in this place should
-    have, `numbers` how many entries are known to be lost. `torn` says that no whole entry follows.
+    have, `numbers` how many entries are known to be lost. `torn` says that no whole entry follows, `committed` that an entry
+    in it was written to its end, and its body does not read: no run cuts it off.
     """
 
     offset: int
@@ -26,6 +27,7 @@ class Fault:
     first: int
     numbers: int
     torn: bool
+    committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def survey(path: Path) -> Survey:
         try:
             record = e.record_of(found, path)
         except LogDamaged as error:
-            held.append(_unreadable(found, " ".join(error.reason.split())[:200]))
+            held.append(_unreadable(found, error.reason[:200]))
             continue
         if held:
             lost_start = not count and not isinstance(record, e.SegmentStarted)
@@ -92,4 +94,5 @@ def _fault(held: list[Damage], following: int, *, before: Line | None = None, si
     if before is not None and not numbers:
         first, numbers = max(before.seq - 1, 0), 1
     reason = "; ".join(dict.fromkeys(d.reason for d in held[:4]))
-    return Fault(begin, end - begin, held[0].number, reason, first, numbers, torn=size is not None)
+    committed = any(d.length and d.numbers for d in held)
+    return Fault(begin, end - begin, held[0].number, reason, first, numbers, size is not None, committed)

@@ -9,6 +9,8 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Generator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -68,8 +70,9 @@ class Files:
         """Cuts a file back to `length` bytes, durably."""
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.ftruncate(fd, length)
-            os.fsync(fd)
+            with named(path):
+                os.ftruncate(fd, length)
+                os.fsync(fd)
         finally:
             os.close(fd)
 
@@ -81,11 +84,12 @@ class Files:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             at, view = offset, memoryview(data)
-            while view:
-                done = os.pwrite(fd, view, at)
-                at, view = at + done, view[done:]
-            os.ftruncate(fd, at)
-            os.fsync(fd)
+            with named(path):
+                while view:
+                    done = os.pwrite(fd, view, at)
+                    at, view = at + done, view[done:]
+                os.ftruncate(fd, at)
+                os.fsync(fd)
         finally:
             os.close(fd)
 
@@ -104,8 +108,9 @@ class Files:
         fd = self.open_append(temporary, create=True)
         try:
             try:
-                self.write(fd, data)
-                self.sync(fd)
+                with named(path):
+                    self.write(fd, data)
+                    self.sync(fd)
             finally:
                 self.close(fd)
             self.rename(temporary, path)
@@ -113,6 +118,17 @@ class Files:
             temporary.unlink(missing_ok=True)
             raise
         self.sync_folder(path.parent)
+
+
+@contextmanager
+def named(path: Path) -> Generator[None]:
+    """Errors of writes to a descriptor get the file's name: the system does not know it there."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def open_file(path: Path) -> BufferedReader:

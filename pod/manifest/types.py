@@ -79,6 +79,14 @@ def _trigger(value: Any) -> int | str:
     raise ValueError('should be a number of tokens above 0, or a share like "60%" (above 0%, below 100%)')
 
 
+def _can_be_started(command: tuple[str, ...]) -> tuple[str, ...]:
+    if not command[0]:
+        raise ValueError("should begin with a program, not with an empty word")
+    if any("\0" in word for word in command):
+        raise ValueError("holds a NUL character, which no program can be given")
+    return command
+
+
 def trigger_tokens(trigger: int | str, available: int) -> int:
     """A trigger in tokens. `available` (tokens) is what the window leaves for input; a share is taken of it."""
     if isinstance(trigger, int):
@@ -143,7 +151,7 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Strings: TypeAlias = Annotated[tuple[str, ...], Strict(False)]
 """A TOML array of strings."""
 
-Command: TypeAlias = Annotated[tuple[str, ...], Strict(False), Field(min_length=1)]
+Command: TypeAlias = Annotated[tuple[str, ...], Strict(False), Field(min_length=1), AfterValidator(_can_be_started)]
 """A program and its arguments; no shell reads them."""
 
 Trigger: TypeAlias = Annotated[

@@ -153,6 +153,7 @@ WRONG = [
     "inspect finished --html nosuch/out.html",
     # the rest
     "gc", "gc --older-than soon", "rm", "show finished --item nosuch", "show finished --artifact nosuch",
+    "run fine.toml x --name finished -C ''", "run fine.toml x --name ''", "resume finished x --manifest ''", "send finished x --id ''",
     "show finished --summary", "log finished --item nosuch", "log finished --after x", "stop finished --timeout nan", "nosuch",
 ]  # fmt: skip
 

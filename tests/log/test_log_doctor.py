@@ -18,6 +18,8 @@ from pod.log import entries as e
 from pod.log.doctor import examine, repair
 from pod.log.findings import Finding
 from pod.log.items import SegmentItems
+from pod.log.lines import now, render
+from pod.log.segment import entries
 from pod.reading import SessionReader
 from pod.session import Session
 from pod.testing import RecordingFiles, replay_prefixes
@@ -396,3 +398,31 @@ def test_a_repair_that_dies_at_any_operation_loses_nothing_and_can_be_done_again
         active = state / "pods" / "a" / reopen(state).writer.path.name
         assert kinds(active).count("repaired") == 1
     assert len(files.ops) > 15
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_an_entry_that_a_run_refuses_is_damage_also_at_the_end_and_is_told_in_one_line(
+    last: bool, tmp_path: Path
+) -> None:
+    """It was written to its end, so no run cuts it off as a torn tail; the doctor must not say that one would."""
+    session = pod(tmp_path)
+    path = session.writer.path
+    lines = path.read_bytes().splitlines(keepends=True)
+    seq = len(lines) + 1
+    bad = render(seq, "run_ended", b'{"result":5}', now())[1]
+    path.write_bytes(
+        b"".join([*lines, bad, *([] if last else [render(seq + 1, "lease", _lease_body(path), now())[1]])])
+    )
+    with pytest.raises(LogDamaged) as refused:
+        reopen(tmp_path)
+    assert "\n" not in str(refused.value) and "pydantic" not in str(refused.value)
+    (report,) = examine(tmp_path, "a").pods
+    (found,) = [f for f in report.findings if f.line == seq]
+    assert (found.code, found.severity, found.repairable) == ("damage", "error", True)
+    assert not report.ok
+    repair(tmp_path, "a")
+    reopen(tmp_path).close()
+
+
+def _lease_body(path: Path) -> bytes:
+    return next(line.body for line in entries(path) if line.kind == "lease")
