@@ -80,7 +80,7 @@ class Gate:
         if content is not None:
             content, more = self.masker.mask_cut(content)
             count += more
-        return self.masked(output.model_copy(update={"summary": summary, "content": content}) if count else output)
+        return output.model_copy(update={"summary": summary, "content": content}) if count else output
 
     def stream(self) -> MaskedStream:
         """For a text that comes in pieces."""

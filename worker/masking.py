@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
-from worker.shapes import ShapedStream, holds_shape, shaped, shaped_cut
+from worker.shapes import ShapedStream, holds_shape, shaped, without_ends
 
 SHORTEST = 8
 """Characters below which a value is not taken for a secret: it would be found everywhere."""
@@ -153,7 +153,7 @@ class Masker:
         pieces.append(text[at:])
         for n in range(0, len(pieces), 2):
             trimmed = self._trimmed(pieces[n])
-            trimmed = shaped_cut(trimmed)[0] if self.shapes else trimmed
+            trimmed = without_ends(trimmed)[0] if self.shapes else trimmed
             count += trimmed != pieces[n]
             pieces[n] = trimmed
         return "".join(pieces), count

@@ -176,6 +176,13 @@ def _keys(text: str, at: int) -> Iterator[Span]:
 def shaped_cut(text: str) -> tuple[str, int]:
     """`shaped` for a part of a larger text: also what a cut left of a token at its end, and of a private key at its beginning."""
     text, count = shaped(text)
+    text, more = without_ends(text)
+    return text, count + more
+
+
+def without_ends(text: str) -> tuple[str, int]:
+    """A text that was masked, without what a cut left at its ends."""
+    count = 0
     first = _BORDER.search(text) if "PRIVATE KEY" in text else None
     if first is not None and first[1] == "END" and (start := _lines_above(text, first.start())) is not None:
         text, count = f"{text[:start]}{SECRET}{text[first.end() :]}", count + 1

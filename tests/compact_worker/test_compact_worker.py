@@ -444,7 +444,7 @@ async def test_poisoned_tool_text_is_not_a_user_directive(kit: Any) -> None:
     figures = run.ok.figures
     assert (figures.directives, figures.directives_moved, figures.directives_dropped, figures.lines_excluded) == (
         1,
-        1,
+        2,
         1,
         1,
     )
