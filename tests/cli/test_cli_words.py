@@ -165,7 +165,7 @@ def test_an_artifact_is_printed_as_it_is_and_no_other_file(surveyed: Shell) -> N
     folder.mkdir(exist_ok=True)
     (folder / "out.bin").write_bytes(b"\x00\xff\n")
     assert surveyed.rig.pod("show", "a", "--artifact", "out.bin").out == b"\x00\xff\n"
-    for wrong in ("none.txt", "../pod.json", "", "."):
+    for wrong in ("none.txt", "../pod.json", " ", "."):
         surveyed("show", "a", "--artifact", wrong, code=2)
         assert "has no artifact" in surveyed.err
 
