@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, TypeVar, cast
+from functools import cache
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -125,13 +126,29 @@ def _walk(value: Any, masker: Masker) -> Any:
     return value
 
 
+@cache
+def _fixed(model: type[BaseModel]) -> frozenset[str]:
+    """Fields that are never masked: ids, sealed payloads, and words that only the program writes (a type, a status), for a value
+    that is a part of such a word must not break the record."""
+    words = (name for name, info in model.model_fields.items() if _is_word(info.annotation))
+    return _AS_THEY_ARE | frozenset(words)
+
+
+def _is_word(annotation: Any) -> bool:
+    if get_origin(annotation) is Literal:
+        return True
+    inner = get_args(annotation)
+    return bool(inner) and all(each is type(None) or _is_word(each) for each in inner)
+
+
 def _model(value: BaseModel, masker: Masker) -> BaseModel:
     if isinstance(value, _SCREENED) or (isinstance(value, Record) and value.screened):
         masker = masker.values
+    as_they_are = _fixed(type(value))
     changed = {
         name: new
         for name, old in value.__dict__.items()
-        if name not in _AS_THEY_ARE and (new := _walk(old, masker)) is not old
+        if name not in as_they_are and (new := _walk(old, masker)) is not old
     }
     if isinstance(value, ToolCallItem):
         arguments = _arguments(value, masker)
@@ -157,8 +174,9 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, Image):
         return
     elif isinstance(value, BaseModel):
+        as_they_are = _fixed(type(value))
         for name, inner in value.__dict__.items():
-            if name not in _AS_THEY_ARE:
+            if name not in as_they_are:
                 yield from _texts(inner)
         if isinstance(value, ToolCallItem) and "\\" in value.arguments:
             yield from _texts(value.parsed)

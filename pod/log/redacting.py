@@ -10,7 +10,7 @@ from pod.errors import UsageProblem
 from pod.log.files import json_of
 from pod.log.folder import PodFolder
 from worker.gate import Gate
-from worker.masking import Masker, secrets_in
+from worker.masking import SHORTEST, Masker, secrets_in
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def gate_of(redact: bool, sent: Iterable[str] = ()) -> Gate:
     """The gate that `[log] redact` asks for. `sent` names variables that hold a secret whatever they are called."""
     if not redact:
         return Gate(Masker({}))
-    named = {name: value for name in sent if (value := os.environ.get(name))}
+    named = {name: value for name in sent if len(value := os.environ.get(name, "")) >= SHORTEST}
     return Gate(Masker({**secrets_in(os.environ), **named}, shapes=True))
 
 

@@ -317,7 +317,10 @@ def _base(target: object, path: Path, files: Sequence[Path], env: Mapping[str, s
     why = no_file(base)
     if why is None:
         return base
-    return shipped_path(target) or f"{why}: {shown(base)}; shipped manifests: {', '.join(shipped_names())}"
+    if (shipped := shipped_path(target)) is not None:
+        return shipped
+    meant = "" if "/" in target or target.endswith(".toml") else f"; shipped manifests: {', '.join(shipped_names())}"
+    return f"{why}: {shown(base)}{meant}"
 
 
 def _no_extends(layer: Layer) -> list[Problem]:

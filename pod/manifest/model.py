@@ -27,8 +27,6 @@ from pod.manifest.sections import (
     WorkerSection,
 )
 from pod.manifest.types import Section
-from worker.gate import Gate
-from worker.masking import Masker, secrets_in, unmasked
 
 
 class Manifest(Section):
@@ -135,6 +133,9 @@ class Manifest(Section):
         """The resolved values as JSON, as a pod keeps them: with a mark for each secret of the environment that came into them
         (`${NAME}` in an address), unless `[log] redact` is off.
         """
+        from worker.gate import Gate
+        from worker.masking import Masker, secrets_in
+
         values = self.model_dump(mode="json")
         if self.log.redact:
             values = Gate(Masker(secrets_in(os.environ))).own(values)
@@ -146,6 +147,8 @@ class Manifest(Section):
         one. Raises `ManifestError`.
         """
         if "[secret " in text:
+            from worker.masking import secrets_in, unmasked
+
             text = json.dumps(unmasked(json.loads(text), secrets_in(os.environ)), ensure_ascii=False)
         return cls.model_validate_json(text, strict=False)
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from pod.manifest.errors import Problem, key_label
 from pod.manifest.values import leaves, take_out
-from worker.masking import Masker, secrets_in
 
 if TYPE_CHECKING:
     from pod.manifest.source import Layer
@@ -51,6 +50,8 @@ def may_hold_secret(line: str) -> bool:
 
 def take_secrets(layer: Layer, environment: Mapping[str, str]) -> list[Problem]:
     """Problems for each literal secret of a layer, those of the environment too. It is taken out, so that nothing later can show it."""
+    from worker.masking import Masker, secrets_in
+
     problems: list[Problem] = []
     known = Masker(secrets_in(environment))
     for path, holder, name, value in list(leaves(layer.data)):

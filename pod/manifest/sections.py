@@ -165,10 +165,6 @@ class ModelSection(Section):
     )
 
 
-VariableName: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-"""The name of an environment variable."""
-
-
 class ShellTool(Section):
     """The shell tool."""
 
@@ -176,7 +172,7 @@ class ShellTool(Section):
     max_output: Count = Field(
         default=65_536, description="Bytes of output that reach the model; the rest is kept as an artifact."
     )
-    env: Annotated[tuple[VariableName, ...], Strict(False)] = Field(
+    env: Annotated[tuple[EnvName, ...], Strict(False)] = Field(
         default=(),
         description='Further environment variables of the runtime that commands get, for example `["GITHUB_TOKEN"]`. Without '
         "this they get none but those of a fixed list (paths, languages, proxies), and no keys.",

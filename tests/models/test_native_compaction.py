@@ -98,7 +98,7 @@ def test_a_model_says_how_its_provider_compacts(name: str, ways: int, clears: bo
 
 @each_way
 async def test_a_compaction_stands_for_the_items_of_its_request(wire: str, way: NativeWay) -> None:
-    with server_of(wire, way, lambda _: Compaction(SUMMARY, usage=Tokens(60_000, 700, 50_000, 100))) as server:
+    with server_of(wire, way, lambda _: Compaction(SUMMARY, usage=Tokens(60_000, 200, 50_000, 100))) as server:
         async with model_of(server) as model:
             assert isinstance(model, CompactsNatively)
             source, _ = await conversation(model)
@@ -106,7 +106,7 @@ async def test_a_compaction_stands_for_the_items_of_its_request(wire: str, way: 
     assert made.way == way and made.provider_id
     assert made.item.is_memory and made.item.source_hash == source_hash(source)
     assert f"{made.item.provider}:{made.item.model}" == NAMES[wire]
-    assert made.item.tokens == made.usage.output_tokens == 700
+    assert made.item.tokens == made.usage.output_tokens == 200
     assert made.usage.input_tokens == 60_000, "the compaction's own input, which the totals of Messages leave out"
     assert (made.usage.cached_tokens, made.usage.cache_write_tokens) == (50_000, 100)
     assert made.item.readable == (SUMMARY if wire == "anthropic" else "")

@@ -23,7 +23,7 @@ from worker.interceptor import CallContext, Interceptor, RequestContext
 from worker.items import ToolCallItem, ToolOutput
 from worker.models.base import Reply
 from worker.records import Input, ReplyRecord, ToolResult, Warned
-from worker.testing import call, fail, say
+from worker.testing import ScriptedModel, call, fail, say
 from worker.text import sha256
 from worker.tools import tool
 
@@ -335,3 +335,23 @@ async def test_a_mark_never_takes_the_place_of_the_secret_in_a_file(rig: Rig) ->
     assert f"holds {MARK}" in edited.summary and "not shown" in edited.summary and "edit_file" in replaced.summary
     assert (rig.cwd / "settings.txt").read_text() == f"a = 3\nkey = {KEY}\nb = 2\n"
     assert_nowhere(rig, sent(agent).decode())
+
+
+async def test_a_secret_that_is_a_word_of_the_program_breaks_no_record(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A type or a status is written by the program alone: a value that is a part of one must not end the session."""
+    monkeypatch.setenv("SITE_PASSWORD", "tool_call")
+    with ScriptedModel([call("peek"), say("a tool_call was made")]) as model:
+        async with rig.open(model, manifest(), tools=[_peek()]) as pod:
+            result = await pod.run("look")
+    assert result.status == "finished" and result.text == "a [secret SITE_PASSWORD] was made"
+
+
+def _peek() -> Any:
+    @tool(effect="read")
+    def peek() -> str:
+        """Looks."""
+        return "the next tool_call"
+
+    return peek
