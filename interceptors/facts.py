@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
@@ -14,7 +14,7 @@ from worker.addresses import address_of
 from worker.builtin.scope import LONGEST_PATH, home_expanded
 from worker.interceptor import CallContext
 from worker.text import clean
-from worker.tools import Effect, Tool, ToolFault
+from worker.tools import Effect, Tool, ToolFault, members
 
 PATH_ARGUMENTS = frozenset(
     {
@@ -32,9 +32,6 @@ PATH_ARGUMENTS = frozenset(
     }
 )
 """Arguments of file tools that name a path."""
-
-PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
-"""What a schema says of a parameter that is typed as a path."""
 
 ARTIFACT = "artifact:"
 """Paths that begin so name the pod's own artifacts, which are readable."""
@@ -124,40 +121,18 @@ def paths_of(tool: Tool, arguments: dict[str, Any]) -> list[str]:
     """The paths that a call names, at any depth of its arguments: those typed as paths, and for a tool on files those of a
     name in `PATH_ARGUMENTS` or of its `resource`. Artifacts of the pod are no paths, and only read.
     """
-    names = set(_typed_as_paths(tool.parameters))
+    names = set(tool.path_parameters)
     if tool.effect in ("read", "write"):
         names |= {*PATH_ARGUMENTS, *((tool.resource,) if tool.resource else ())}
     if not names:
         return []
-    found = [path for name, value in _named(arguments) if name in names for path in _texts(value)]
+    found = [path for name, value in members(arguments) if name in names for path in _texts(value)]
     return [path for path in found if tool.effect != "read" or not path.startswith(ARTIFACT)]
-
-
-def _named(arguments: object) -> Iterator[tuple[str, object]]:
-    """All members of the tables in a value, in their order."""
-    waiting: list[object] = [arguments]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            table = cast("dict[str, object]", value)  # arguments come from JSON
-            yield from table.items()
-            waiting += reversed(list(table.values()))
-        elif isinstance(value, list | tuple):
-            waiting += reversed(cast("Sequence[object]", value))  # what is in it is looked at one by one
 
 
 def _texts(value: object) -> list[str]:
     values: Sequence[object] = [*cast("Sequence[object]", value)] if isinstance(value, list | tuple) else [value]
     return [str(path) for path in values if isinstance(path, str | Path) and str(path)]
-
-
-def _typed_as_paths(schema: dict[str, Any]) -> Iterator[str]:
-    """The names of parameters whose type is a path (`pathlib.Path`), also in tables below them."""
-    for name, value in _named(schema):
-        if name == "properties" and isinstance(value, dict):
-            for key, inner in cast("dict[str, object]", value).items():  # a schema is JSON
-                if any(n == "format" and v in PATH_FORMATS for n, v in _named(inner)):
-                    yield key
 
 
 def _file_facts(tool: str, effect: Effect, paths: Sequence[str], scope: PathScope | None) -> CallFacts:

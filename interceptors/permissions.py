@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from anyio import to_thread
@@ -34,9 +35,10 @@ def question_of(
     """What a human is asked about a call. Blocks: the file that a write changes is read."""
     diff = before = None
     if facts.effect == "write":
-        shown = _current(ctx, facts, scope)
+        target = _target(ctx, facts, scope)
+        shown = _current(target)
         diff = write_preview(ctx.tool, ctx.arguments, shown)
-        before = _digest(ctx, facts, scope) if shown is None else sha256(shown)
+        before = _digest(target) if shown is None else sha256(shown)
     return ApprovalAsked(
         id=uuid7(),
         call_id=ctx.call.call_id,
@@ -51,36 +53,40 @@ def question_of(
     )
 
 
-def _digest(ctx: CallContext, facts: CallFacts, scope: PathScope | None) -> str | None:
-    """The hash of what the file of a write holds now; None where the call names no file that can be looked at."""
+def _target(ctx: CallContext, facts: CallFacts, scope: PathScope | None) -> Path | None:
+    """The file that a write is about; None where the call names none that can be looked at. Blocks."""
     path = ctx.arguments.get(ctx.tool.resource or "path")
     if scope is None or facts.outside is not None or not isinstance(path, str):
         return None
     try:
         real = scope.resolve(path, "write")
-        if real.exists() and not real.is_file():
+        return real if real.is_file() or not real.exists() else None
+    except (OSError, ToolFault):
+        return None
+
+
+def _digest(target: Path | None) -> str | None:
+    """The hash of what the file of a write holds now; None where that can't be looked at."""
+    try:
+        if target is None:
             return None
-        with real.open("rb") as file:
+        with target.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return sha256(b"")
-    except (OSError, ToolFault):
+    except OSError:
         return None
 
 
-def _current(ctx: CallContext, facts: CallFacts, scope: PathScope | None) -> bytes | None:
+def _current(target: Path | None) -> bytes | None:
     """What the file of a write holds now, nothing where there is none; None where that is not looked at."""
-    path = ctx.arguments.get(ctx.tool.resource or "path")
-    if scope is None or facts.outside is not None or not isinstance(path, str):
-        return None
     try:
-        real = scope.resolve(path, "write")
-        if not real.exists():
-            return b""
-        if not real.is_file() or real.stat().st_size > SHOWN_BYTES:
+        if target is None or target.stat().st_size > SHOWN_BYTES:
             return None
-        return real.read_bytes()
-    except (OSError, ToolFault):
+        return target.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError:
         return None
 
 
@@ -128,7 +134,7 @@ class Permissions(Interceptor):
             return self._deny(ctx, facts, verdict.reason)
         if verdict.action != "allow" and asked is not None and asked.before_sha256 is not None:
             # What was said yes to is the diff of a file that may be another one by now: then it is asked again.
-            now = await to_thread.run_sync(_digest, ctx, facts, self.scope)
+            now = await to_thread.run_sync(lambda: _digest(_target(ctx, facts, self.scope)))
             answer = answer if now == asked.before_sha256 else None
         if answer is not None or verdict.action == "allow" or _key(ctx.tool.name, digest) in self._same:
             return ALLOW

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from interceptors.ceiling import Overhead, overhead_of
 from pod import setup
@@ -19,7 +18,7 @@ from pod.reading import SessionReader
 from pod.timeline import Bounds
 from worker.budget import LearnedWindow, budget_of
 from worker.errors import ConfigError
-from worker.models.base import Family, Model, ToolSpec
+from worker.models.base import Family, Model
 from worker.records import Record
 
 
@@ -72,7 +71,7 @@ class Stored:
         """What system prompt and schemas cost."""
         key = (system, schemas, family)
         if key not in self._overheads:
-            self._overheads[key] = overhead_of(self._text(system), _specs(self._text(schemas)), family)
+            self._overheads[key] = overhead_of(self._text(system), setup.specs_in(self._text(schemas)), family)
         return self._overheads[key]
 
     def bounds(self, manifest: str, model: str, learned: LearnedWindow | None) -> Bounds | None:
@@ -112,12 +111,3 @@ class Stored:
             return self.folder.blob(label) if label else ""
         except PodError:
             return ""
-
-
-def _specs(text: str) -> list[ToolSpec]:
-    """The tools of a blob of schemas."""
-    try:
-        found: Any = json.loads(text or "[]")
-        return [ToolSpec(**spec) for spec in found]
-    except (ValueError, TypeError):
-        return []

@@ -12,6 +12,7 @@ from pod.guarding import protected_places, sandbox_of
 from pod.log.entries import ServerTold
 from pod.manifest import Manifest
 from pod.session import Session
+from pod.setup import specs_in
 from worker.builtin.scope import Scope
 from worker.mcp.connection import Place
 from worker.mcp.define import Server
@@ -95,11 +96,8 @@ def warning_of(told: ServerTold) -> str:
 
 def stored_specs(manifest: Manifest, schemas: str) -> list[ToolSpec]:
     """The tools of servers in the text of a segment's schemas: what a look shows that starts no server."""
-    import json
-
     starts = tuple(prefix(each.name) for each in manifest.mcp)
-    found: list[dict[str, object]] = json.loads(schemas) if starts and schemas else []
-    return [ToolSpec(**each) for each in found if str(each.get("name")).startswith(starts)]  # type: ignore[arg-type]
+    return [spec for spec in specs_in(schemas) if spec.name.startswith(starts)]
 
 
 def place_of(manifest: Manifest, home: Path, cwd: Path, owner: str, files: Iterable[Path]) -> Place:

@@ -45,7 +45,7 @@ from worker.errors import ConfigError
 from worker.gate import Gate
 from worker.hooks import check, checked
 from worker.interceptor import Interceptor, RequestContext
-from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing
+from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing, ToolSpec
 from worker.models.registry import create_model
 from worker.text import visible
 from worker.tools import Tool, tool
@@ -349,6 +349,15 @@ def render_system(
 def schemas_text(tools: Mapping[str, Tool]) -> str:
     """The tools' schemas as one text, for a blob: equal schemas give an equal hash."""
     return json.dumps([t.spec._asdict() for t in tools.values()], ensure_ascii=False, sort_keys=True)
+
+
+def specs_in(schemas: str) -> list[ToolSpec]:
+    """The tools of such a text; none where it does not read."""
+    try:
+        found: Any = json.loads(schemas or "[]")
+        return [ToolSpec(**spec) for spec in found]
+    except (ValueError, TypeError):
+        return []
 
 
 def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:

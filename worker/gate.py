@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
+from worker.codes import SECRET_MASKED
 from worker.items import ContextItem, Image, OpaqueItem, OrderItem, ToolCallItem, ToolOutput, UserItem
 from worker.masking import SHORTEST, MaskedStream, Masker
 from worker.records import Input, Record, ReplyRecord, ToolResult, Warned
@@ -29,9 +30,6 @@ _AS_THEY_ARE = frozenset({"payload", "id", "ids", "call_id", "native_id", "reply
 
 _SCREENED = (UserItem, OrderItem, ContextItem, OpaqueItem)
 """Items whose text is the user's, or was screened by whoever made it."""
-
-SECRET_MASKED = "secret_masked"
-"""The code of the warning that a message of the user held a secret."""
 
 
 @dataclass

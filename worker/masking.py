@@ -18,6 +18,7 @@ from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 from worker.shapes import ShapedStream, holds_shape, shaped, without_ends
+from worker.text import INVISIBLE
 
 SHORTEST = 8
 """Characters below which a value is not taken for a secret: it would be found everywhere."""
@@ -36,9 +37,7 @@ _NAMES = re.compile(
 _PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK|ENV|NAME)$", re.IGNORECASE)
 _IN_URL = re.compile(r"^\w[\w+.-]*://[^\s/:@]*:([^\s/@]+)@")
 _ESCAPE = re.compile(r"\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))")
-_UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
-)
+_UNSEEN = re.compile(f"[{INVISIBLE}\ufe00-\ufe0f]")
 _NAMED_MARK = re.compile(r"\[secret (\w{1,200})\]")
 _ANY_MARK = re.compile(r"\[secret(?: \w{1,200})?\]")
 _MARK = re.compile(r"\n?\[\.\.\. [^\]\n]{0,400} \.\.\.\]\n?")
@@ -252,10 +251,8 @@ def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
 def _each(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     for at in range(start, end):
         char = text[at]
-        if char.isascii():
-            yield char, at, at + 1
-        elif not _UNSEEN.match(char):
-            yield unicodedata.normalize("NFKC", char), at, at + 1
+        if not _UNSEEN.match(char):
+            yield char if char.isascii() else unicodedata.normalize("NFKC", char), at, at + 1
 
 
 @dataclass

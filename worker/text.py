@@ -46,7 +46,6 @@ def clean_deep(value: object) -> object:
 
 
 @lru_cache(maxsize=32)
-@lru_cache(maxsize=4)
 def half_in_json(text: str) -> bool:
     """Whether a string in JSON text holds half a character, as it is or as an escape: no provider takes it (case B145).
 

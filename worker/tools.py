@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar, get_args, get_type_hints, overload
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args, get_type_hints, overload
 
 import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
@@ -16,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from worker.errors import ConfigError
 from worker.items import ToolOutput
 from worker.models.base import ToolSpec
+
+PATH_FORMATS = frozenset({"path", "file-path", "directory-path"})
+"""What a schema says of a parameter that is typed as a path."""
 
 Effect: TypeAlias = Literal["read", "write", "process", "network"]
 Preview: TypeAlias = Callable[[Mapping[str, Any], bytes], bytes]
@@ -99,6 +102,11 @@ class Tool:
     def spec(self) -> ToolSpec:
         """Name, description and schema as a model is told of them."""
         return ToolSpec(self.name, self.description, self.parameters)
+
+    @cached_property
+    def path_parameters(self) -> frozenset[str]:
+        """The names of parameters whose type is a path (`pathlib.Path`), also in tables below them."""
+        return frozenset(_typed_as_paths(self.parameters))
 
     def check(self, arguments: dict[str, Any]) -> str | None:
         """What is wrong with the arguments, in words for the model, or None."""
@@ -259,3 +267,25 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
         value.pop("title", None)
     schema.setdefault("properties", {})
     return schema
+
+
+def members(arguments: object) -> Iterator[tuple[str, object]]:
+    """All members of the tables in a JSON value, at any depth, in their order."""
+    waiting: list[object] = [arguments]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            table = cast("dict[str, object]", value)  # arguments come from JSON
+            yield from table.items()
+            waiting += reversed(list(table.values()))
+        elif isinstance(value, list | tuple):
+            waiting += reversed(cast("Sequence[object]", value))  # what is in it is looked at one by one
+
+
+def _typed_as_paths(schema: dict[str, Any]) -> Iterator[str]:
+    """The names of parameters whose type is a path (`pathlib.Path`), also in tables below them."""
+    for name, value in members(schema):
+        if name == "properties" and isinstance(value, dict):
+            for key, inner in cast("dict[str, object]", value).items():  # a schema is JSON
+                if any(n == "format" and v in PATH_FORMATS for n, v in members(inner)):
+                    yield key

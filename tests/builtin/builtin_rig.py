@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from worker.builtin.artifacts import Artifacts
+from worker.builtin.process_table import look_at
 from worker.builtin.processes import Processes
 from worker.builtin.registry import builtin_tool
 from worker.builtin.sandbox import Sandbox
@@ -55,3 +57,17 @@ class Rig:
                 self.seen.note(seen)
         self.state.fold(output.state or {})
         return output
+
+
+def working_in(folder: Path) -> list[int]:
+    """Processes whose working folder this is, whatever environment they have. Blocks."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and look_at(int(entry.name)):
+            try:
+                cwd = os.readlink(entry / "cwd")
+            except OSError:
+                continue
+            if cwd == str(folder):
+                found.append(int(entry.name))
+    return found

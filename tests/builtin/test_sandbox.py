@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pytest
-from builtin.builtin_rig import Rig
+from builtin.builtin_rig import Rig, working_in
 from builtin.test_shell_leftovers import DOUBLE_FORK, HIDING
 
 from worker.builtin import matchers
@@ -362,17 +362,4 @@ async def marked(rig: Rig) -> list[int]:
 
 async def inside(rig: Rig) -> list[int]:
     """Processes whose working folder is the rig's, whatever environment they have: they are in its sandbox."""
-
-    def look() -> list[int]:
-        found: list[int] = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid() and look_at(int(entry.name)):
-                try:
-                    cwd = os.readlink(entry / "cwd")
-                except OSError:
-                    continue
-                if cwd == str(rig.root):
-                    found.append(int(entry.name))
-        return found
-
-    return await anyio.to_thread.run_sync(look)
+    return await anyio.to_thread.run_sync(working_in, rig.root)

@@ -15,6 +15,7 @@ import pytest
 from pod import Pod
 from pod.errors import UsageProblem
 from pod.log.entries import OrphanKilled
+from tests.builtin.builtin_rig import working_in
 from tests.pod.pod_rig import ROOT, Agent, Rig, manifest, results
 from worker.builtin.process_table import look_at
 from worker.builtin.sandbox import Sandbox
@@ -192,16 +193,3 @@ async def there(path: Path) -> None:
     with anyio.fail_after(30):
         while not path.exists():
             await anyio.sleep(0.02)
-
-
-def working_in(folder: Path) -> list[int]:
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid() and look_at(int(entry.name)):
-            try:
-                cwd = os.readlink(entry / "cwd")
-            except OSError:
-                continue
-            if cwd == str(folder):
-                found.append(int(entry.name))
-    return found
