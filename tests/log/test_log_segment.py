@@ -186,16 +186,21 @@ async def test_whichever_write_a_full_disk_refuses_the_log_stays_whole(tmp_path:
     again.close()
 
 
-async def test_a_sync_that_fails_after_the_write_neither_doubles_nor_repeats(tmp_path: Path) -> None:
+@pytest.mark.parametrize("threaded", [True, False], ids=["in a thread", "in the loop"])
+async def test_a_sync_that_fails_after_the_write_neither_doubles_nor_repeats(tmp_path: Path, threaded: bool) -> None:
     """B079: the bytes are there, the acknowledgement failed: explicit error, no second copy, the tool does not run."""
     ran: list[str] = []
 
-    @tool
-    def touch(context: ToolContext) -> str:
+    def touched(context: ToolContext) -> str:
         """Touches."""
         ran.append(context.call_id)
         return "touched"
 
+    async def touched_in_the_loop(context: ToolContext) -> str:
+        """Touches."""
+        return touched(context)
+
+    touch = tool(name="touch")(touched if threaded else touched_in_the_loop)
     files = FailingFiles(1 << 30, "sync", error=errno.EIO, done=True)
     session = create(tmp_path, files=files)
     say(session, "go")

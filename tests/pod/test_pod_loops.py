@@ -55,21 +55,26 @@ async def test_b002_the_number_of_an_old_segment_never_triggers_in_the_new_one(r
         """Fetches page n."""
         return filler(55_000 if n == 1 else 300, f"page {n}")
 
-    reported = {1: 100, 2: 95_000}
+    reported = {1: 900, 2: 95_000}
     agent = Agent(
         lambda request, n: reply(
             call("fetch", n=n) if n <= 4 else say("done"),
             usage=Usage(input_tokens=reported.get(n, 4_000), output_tokens=20),
         )
     )
+    started: list[Any] = []
+    note = lambda event: started.append(event) if event.type == "request.started" else None  # noqa: E731
     async with rig.open(
         agent,
         manifest(compaction=compacting(90_000, retained_tokens=8_000)),
         tools=[fetch],
         compact_model=summariser(),
+        observers=[note],
     ) as pod:
         (await pod.run("fetch four")).raise_for_status()
     assert len(rig.segments()) == 2
+    assert [event.provenance for event in started] == ["heuristic", "usage", "heuristic", "usage", "usage"]
+    assert started[2].tokens < 45_000, "the first request of the new segment is measured anew"
     assert [r.call_id for r in results(agent.requests[2])] == [r.call_id for r in results(agent.requests[-1])][:1], (
         "the retained tail is whole"
     )
