@@ -13,7 +13,7 @@ import anyio
 
 from worker import interceptor as ic
 from worker.cancelling import really_cancelled
-from worker.errors import told
+from worker.errors import alone, holds, told
 from worker.history import History, OpenCall
 from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
@@ -120,7 +120,7 @@ class Caller:
         try:
             complaint = tool.check(arguments)
         except BaseException as e:
-            if _holds(e, KeyboardInterrupt):
+            if holds(e, KeyboardInterrupt):
                 raise
             complaint = f"the arguments of {tool.name} could not be checked: {type(e).__name__}: {told(e)}"
         if complaint:
@@ -246,7 +246,7 @@ class Caller:
         return ToolOutput(summary=f"{tool.name} timed out after {tool.timeout:g} s and was stopped", is_error=True)
 
     def _failure(self, tool: Tool, error: BaseException) -> ToolOutput:
-        error = _alone(error)
+        error = alone(error)
         text, kind = told(error), type(error).__name__
         if isinstance(error, ToolFault):
             return ToolOutput.from_text(text or f"{tool.name} failed", is_error=True)
@@ -281,20 +281,11 @@ class Caller:
 
 def _is_not_the_tools(error: BaseException, task: int) -> bool:
     """Whether a tool only passes the error on: the user's interrupt, a real cancellation, the end of the event loop."""
-    if _holds(error, KeyboardInterrupt):
+    if holds(error, KeyboardInterrupt):
         return True
     if isinstance(error, GeneratorExit):
         return not _is_current(task)
-    return _holds(error, anyio.get_cancelled_exc_class()) and really_cancelled()
-
-
-def _holds(error: BaseException, kind: type[BaseException]) -> bool:
-    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ()) if _is_group(error) else ()
-    return isinstance(error, kind) or any(_holds(each, kind) for each in inside)
-
-
-def _is_group(error: BaseException) -> bool:
-    return issubclass(type(error), BaseExceptionGroup)
+    return holds(error, anyio.get_cancelled_exc_class()) and really_cancelled()
 
 
 def _is_current(task: int) -> bool:
@@ -303,12 +294,6 @@ def _is_current(task: int) -> bool:
         return anyio.get_current_task().id == task
     except RuntimeError:
         return False
-
-
-def _alone(error: BaseException) -> BaseException:
-    """The one error inside a task group's, where it is one: a group's own text says nothing."""
-    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-    return _alone(inside[0]) if _is_group(error) and len(inside) == 1 else error
 
 
 def _groups(ready: Sequence[Ready]) -> list[list[Ready]]:

@@ -174,3 +174,20 @@ def told(error: BaseException) -> str:
         raise
     except BaseException as e:
         return f"(its text can't be read: {type(e).__name__})"
+
+
+def alone(error: BaseException) -> BaseException:
+    """The one error inside groups of one, as task groups make them: a group's own text says nothing."""
+    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ()) if _is_group(error) else ()
+    return alone(inside[0]) if len(inside) == 1 else error
+
+
+def holds(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error is of a kind, or a group with one of it in it."""
+    inside: tuple[BaseException, ...] = getattr(error, "exceptions", ()) if _is_group(error) else ()
+    return isinstance(error, kind) or any(holds(each, kind) for each in inside)
+
+
+def _is_group(error: BaseException) -> bool:
+    # By the type: what a tool raises may call itself anything.
+    return issubclass(type(error), BaseExceptionGroup)

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from pod.cli.asking import ask
-from pod.cli.failing import complain, expected, note, unwrapped
+from pod.cli.failing import complain, expected, note
 from pod.cli.output import Output, OutputFailed
 from pod.cli.progress import Progress, progress_of
 from pod.cli.pulse import Pulse
@@ -28,6 +28,7 @@ from pod.pod import Pod, RunHandle
 from pod.result import EXIT, RunResult, failed_result
 from pod.stored import record_change
 from pod.unfinished import check_stored
+from worker.errors import alone
 from worker.text import visible_json
 
 WAIT_STEP = 0.5
@@ -114,7 +115,7 @@ class _Driving:
         except BrokenPipeError:
             raise
         except Exception as error:
-            await self._tell(self._failed(unwrapped(error)), raised=True)
+            await self._tell(self._failed(alone(error)), raised=True)
             raise
         return await self._tell(result)
 

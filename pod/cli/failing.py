@@ -12,9 +12,9 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import cast
 
 from pod.cli.text import hidden
+from worker.errors import alone
 from worker.text import visible
 
 _EXPLAINED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOENT, errno.ENOTDIR,
@@ -30,20 +30,9 @@ _WAYS_OUT = {errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EFBIG: "raise
 """What a user can do about an error of the system."""
 
 
-def unwrapped(error: BaseException) -> BaseException:
-    """The one error inside groups of one: task groups wrap what leaves them."""
-    found: BaseException = error
-    while isinstance(found, BaseExceptionGroup):
-        inner = cast("tuple[BaseException, ...]", found.exceptions)  # a group's type says nothing of what it holds
-        if len(inner) != 1:
-            return error
-        found = inner[0]
-    return found
-
-
 def report(error: BaseException) -> int:
     """Prints what a user needs to know of an error; the exit code."""
-    error = unwrapped(error)
+    error = alone(error)
     if isinstance(error, KeyboardInterrupt):
         return 130
     if isinstance(error, SystemExit):

@@ -43,12 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _code(arguments)
         _say("")
     except BaseException as error:
-        from pod.cli.failing import report, unwrapped
+        from pod.cli.failing import report
+        from worker.errors import alone
 
-        if isinstance(unwrapped(error), BrokenPipeError):
+        if isinstance(alone(error), BrokenPipeError):
             _leave_stdout()
             return BROKEN_PIPE
-        if type(unwrapped(error)).__name__ == "OutputFailed":
+        if type(alone(error)).__name__ == "OutputFailed":
             _leave_stdout()
         return report(error)
     return code
