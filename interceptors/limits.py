@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from interceptors.purse import Share
 from worker.history import Counters
 from worker.interceptor import (
     ALLOW,
@@ -20,7 +21,7 @@ from worker.interceptor import (
     ToolDecision,
 )
 from worker.models.base import Price
-from worker.records import Record, Warned
+from worker.records import Record, ReplyRecord, Warned
 from worker.results import Failed, LimitReached
 
 WARN_SHARE = 0.8
@@ -165,20 +166,24 @@ class Limits(Interceptor):
 
     `driven` gives for a time (UTC seconds) how many seconds the run has been driven until then, through yields and
     restarts; without it wall time counts from the first request that is seen. `fallback_prices` are those of the
-    models that may be asked instead of the first.
+    models that may be asked instead of the first. `share` is the pod's hold on what several pods may spend together.
     """
 
     settings: LimitSettings = field(default_factory=LimitSettings)
     driven: Callable[[float], float] | None = None
     fallback_prices: Sequence[Price | None] = ()
+    share: Share | None = None
     _first_seen: float | None = field(default=None, init=False, repr=False)
     _warned: set[str] = field(default_factory=set[str], init=False, repr=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
-        """A `Stop` at a limit, a warning at 80 % of one, or nothing. Never waits."""
+        """A `Stop` at a limit, a warning at 80 % of one, or nothing. Waits for other pods' requests alone, where a purse is shared."""
         spent = spent_of(ctx.history.counters, self._seconds(ctx.wall))
         ahead = reserve(ctx.occupancy.tokens, ctx.budget.output, (ctx.capabilities.price, *self.fallback_prices))
-        if (outcome := reached(self.settings, spent, ahead)) is not None:
+        outcome = reached(self.settings, spent, ahead)
+        if outcome is None and self.share is not None:
+            outcome = await self.share.take(ahead.cost_usd)
+        if outcome is not None:
             return Stop(outcome)
         warning = near(self.settings, spent, frozenset(self._warned))
         return CONTINUE if warning is None else Note(warning)
@@ -189,9 +194,11 @@ class Limits(Interceptor):
         return ALLOW if why is None else Deny(why)
 
     def observe(self, record: Record) -> None:
-        """Remembers which limits were warned of."""
+        """Remembers which limits were warned of; a reply's cost is booked, and what was set aside for it free."""
         if isinstance(record, Warned) and record.code == WARNING:
             self._warned.add(str(record.figures.get("limit")))
+        elif isinstance(record, ReplyRecord) and self.share is not None:
+            self.share.settled()
 
     def carry(self) -> dict[str, Any] | None:
         """When the first request was seen, and what was warned of."""
@@ -218,7 +225,8 @@ class Limits(Interceptor):
         """The same limits for a worker beside the run with these counters (None: beside no run, where it has them alone)."""
         settings = replace(self.settings, max_requests=None, max_tool_calls=None)
         spent = Spent() if counters is None else spent_of(counters, 0.0)
-        return Shared(settings, spent, self._seconds if counters is not None else None, fallback_prices)
+        driven = self._seconds if counters is not None else None
+        return Shared(settings, spent, driven, fallback_prices, self.share)
 
 
 @dataclass(eq=False)
@@ -233,21 +241,26 @@ class Shared(Interceptor):
     spent: Spent = Spent()
     driven: Callable[[float], float] | None = None
     fallback_prices: Sequence[Price | None] = ()
+    share: Share | None = None
     met: LimitReached | None = field(default=None, init=False)
 
     async def before_request(self, ctx: RequestContext) -> Decision:
-        """A `Stop` at a limit, or nothing. Never waits."""
+        """A `Stop` at a limit, or nothing. Waits for other pods' requests alone, where a purse is shared."""
         prices = (ctx.capabilities.price, *self.fallback_prices)
-        outcome = self.reached(ctx.wall, ctx.occupancy.tokens, ctx.budget.output, prices, ctx.history.counters)
+        outcome = await self.reached(ctx.wall, ctx.occupancy.tokens, ctx.budget.output, prices, ctx.history.counters)
         return CONTINUE if outcome is None else Stop(outcome)
 
-    def reached(
+    async def reached(
         self, wall: float, tokens: int, output: int, prices: Sequence[Price | None], counters: Counters | None = None
     ) -> LimitReached | Failed | None:
         """The limit that a request of so many input and output tokens would pass, with what the worker has used itself."""
         used = self.spent if counters is None else self.spent.beside(spent_of(counters, 0.0))
         used = replace(used, seconds=0.0 if self.driven is None else self.driven(wall))
-        outcome = reached(self.settings, used, reserve(tokens, output, prices))
+        ahead = reserve(tokens, output, prices)
+        outcome = reached(self.settings, used, ahead)
+        if outcome is None and self.share is not None:
+            own = 0.0 if counters is None else spent_of(counters, 0.0).cost_usd
+            outcome = await self.share.take(ahead.cost_usd, own)
         if isinstance(outcome, LimitReached):
             self.met = outcome = replace(outcome, message=f"in a compaction, {outcome.message}")
         return outcome

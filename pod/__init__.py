@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 __version__: str
 
 if TYPE_CHECKING:
+    from interceptors.purse import Purse
     from pod.errors import LogDamaged, PodBusy, PodError, PodNotFound, StoreError, UsageProblem
     from pod.events import Event
     from pod.hooks import Block, GoOn, Hook
+    from pod.host import PodHost, RestartPolicy
     from pod.log.folder import default_home, pod_names
     from pod.manifest import Manifest, ManifestError, load_manifest
     from pod.pod import Pod, RunHandle
@@ -36,7 +38,10 @@ _PUBLIC = {
     "Pod": "pod.pod",
     "PodBusy": "pod.errors",
     "PodError": "pod.errors",
+    "PodHost": "pod.host",
     "PodNotFound": "pod.errors",
+    "Purse": "interceptors.purse",
+    "RestartPolicy": "pod.host",
     "RunFailed": "pod.result",
     "RunHandle": "pod.pod",
     "RunResult": "pod.result",
@@ -60,7 +65,10 @@ __all__ = [
     "Pod",
     "PodBusy",
     "PodError",
+    "PodHost",
     "PodNotFound",
+    "Purse",
+    "RestartPolicy",
     "RunFailed",
     "RunHandle",
     "RunResult",

@@ -55,6 +55,17 @@ class Intake:
         await self.session.sync()
         return item.id
 
+    async def known(self, key: str, text: str) -> bool:
+        """Whether the message with this key was taken before. Raises `UsageProblem` where another one was."""
+        if not self.session.state.last_run and not self.session.state.inbox:
+            return False
+        used = await anyio.to_thread.run_sync(inbox.used, self.session.folder, key)
+        if used is not None and used != self.session.gate.own(said(text)):
+            raise UsageProblem(
+                f"the key {key!r} was used for something else in pod {self.session.folder.name!r}: nothing was stored; take another key"
+            )
+        return used is not None
+
     async def drain(self) -> None:
         """Takes what lies in the inbox: recorded first, durable, then unlinked. A known id is only unlinked."""
         session = self.session

@@ -16,6 +16,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from interceptors.approvals import ApprovalScope
+from interceptors.purse import Booked, Purse, Share
 from pod import renewal, setup
 from pod.bus import Subscription, Told
 from pod.errors import UsageProblem, in_a_folder
@@ -67,6 +68,7 @@ class Options:
     must_exist: bool = False
     on_yield: Callable[[Yielded], Any] | None = None
     observers: Sequence[Callable[[Event], object]] = ()
+    purse: Purse | None = None
     files: Files | None = None
 
 
@@ -107,6 +109,7 @@ class Pod:
         headless: bool = True,
         on_yield: Callable[[Yielded], Any] | None = None,
         observers: Sequence[Callable[[Event], object]] = (),
+        purse: Purse | None = None,
         files: Files | None = None,
     ) -> Pod:
         """A pod from a manifest (a path, a shipped name, or a `Manifest`), made or reopened by name when it is entered.
@@ -115,7 +118,7 @@ class Pod:
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
         decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
-        is handed to tools. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
+        is handed to tools; `purse` bounds what several pods spend together. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
         `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
@@ -137,7 +140,7 @@ class Pod:
             )
         options = Options(
             name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, hooks=hooks, model=model, compact_model=compact_model,
-            deps=deps, headless=headless, on_yield=on_yield, observers=observers, files=files,
+            deps=deps, headless=headless, on_yield=on_yield, observers=observers, purse=purse, files=files,
         )  # fmt: skip
         return cls(manifest, options)
 
@@ -230,11 +233,24 @@ class Pod:
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
             cwd=self.cwd, files=files, hooks=setup.asked_hooks(hooks, session, self.cwd), users=users, deps=o.deps,
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
-            servers=servers,
+            servers=servers, share=self._share(session),
         )  # fmt: skip
         running.bus.observers += o.observers
         running.instructions = await anyio.to_thread.run_sync(self._instructions, session, session.gate)
         self._group: TaskGroup = await self._stack.enter_async_context(anyio.create_task_group())
+
+    def _share(self, session: Session) -> Share | None:
+        """The pod's share of the purse that it was given, until it is closed."""
+        if self._options.purse is None:
+            return None
+
+        def booked() -> Booked:
+            totals = session.state.totals
+            return Booked(totals.cost_usd, totals.unpriced)
+
+        share = self._options.purse.join(self.name, booked)
+        self._stack.callback(share.leave)
+        return share
 
     def _opened(self, model: Model) -> Session | None:
         """The session of a pod that exists. Blocks."""
@@ -327,13 +343,16 @@ class Pod:
 
     # -- running ----------------------------------------------------------------------------------------------
 
-    async def run(self, text: str) -> RunResult:
+    async def run(self, text: str, *, key: str | None = None) -> RunResult:
         """Runs with a new user message to the end. Cancelled, the run's end is on record, and input that nothing came of is given back.
+
+        With a `key` the message is taken once, for as long as the pod lives: the same call again, after a crash too, goes on with its run,
+        or gives its result once more; cancelled, the message is kept.
 
         Where the pod is left meanwhile, the result is `cancelled`, and the run can be resumed. Raises `UsageProblem` for what is no
         text or blank, and while a run is under way; nothing is stored then.
         """
-        return await self._open.drive(said(text))
+        return await self._open.drive(said(text), key=key)
 
     async def resume(self) -> RunResult:
         """Goes on without new input: an open run, an unanswered message, a run that stopped early.
@@ -428,6 +447,11 @@ class Pod:
     def state(self) -> Any:
         """The folded state of the active segment, to look at."""
         return self.running.session.state
+
+    @property
+    def opened(self) -> bool:
+        """Whether it was ever entered, so that there is a state to look at."""
+        return self._running is not None
 
     @property
     def running(self) -> Running:

@@ -9,8 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from interceptors.approvals import ApprovalAsked
 from pod.errors import PodError
+from pod.log import entries as e
 from pod.state import PodState
 from worker import results as w
+from worker.items import AssistantItem
 
 Status: TypeAlias = Literal["finished", "failed", "paused", "limit", "cancelled", "yielded"]
 
@@ -123,6 +125,32 @@ def failed_result(error: BaseException, state: PodState, pod: str, exit_code: in
         pod=pod, session=state.start.session, segment=state.start.segment, run=state.run, status="failed",
         error=str(error), error_kind=kind, why_runtime_stopped=kind, exit_code=exit_code,
     )  # fmt: skip
+
+
+def outcome_of(ended: e.RunEndedEntry) -> w.Outcome:
+    """The outcome that a run's end put on record."""
+    said = ended.result
+    match ended.status:
+        case "finished":
+            return w.Finished(said.get("text", ""), said.get("output"), said.get("empty", False))
+        case "limit":
+            return w.LimitReached(said.get("limit", ""), said.get("message", ""), said.get("figures", {}))
+        case "cancelled":
+            return w.Cancelled(tuple(said.get("withdrawn", ())))
+        case _:
+            return w.Failed(
+                said.get("kind", ""), said.get("message", ""), said.get("text", ""), said.get("details", {})
+            )
+
+
+def last_result(state: PodState, pod: str) -> RunResult:
+    """The result of the last run, which has ended, as its log tells it."""
+    ended = state.ended
+    if ended is None:
+        # A compaction between runs began a segment since: the answer is the last that was said in it.
+        said = [item.text for item in state.history.view if isinstance(item, AssistantItem)]
+        return result_of(w.Finished(said[-1] if said else ""), state, pod, state.last_run)
+    return result_of(outcome_of(ended), state, pod, ended.run)
 
 
 def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, stopped: str = "") -> RunResult:

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from interceptors.ceiling import overhead_of
+from interceptors.purse import Share
 from pod import codes, renewal, setup
 from pod.bus import Bus
 from pod.context.compacting import Compactor
@@ -36,7 +37,7 @@ from pod.manifest.errors import key_label
 from pod.manifest.model import trigger_path
 from pod.output import OutputSchema
 from pod.recovery import close_open_calls, end_survivors
-from pod.result import RunResult, result_of
+from pod.result import RunResult, last_result, result_of
 from pod.servers import tell, with_servers
 from pod.services import Services
 from pod.session import Session
@@ -93,6 +94,7 @@ class Running:
     retry: RetryPolicy | None = None
     doubts: tuple[str, ...] = ()
     servers: Servers | None = None
+    share: Share | None = None
     sender_waits: bool = True
     stopped_by: str = ""
     busy: bool = False
@@ -131,6 +133,7 @@ class Running:
         self.chain = setup.chain(
             m, session, self.models, self.users, Supervision(self.orders, session, self.models),
             overhead_of(system, specs, family), self.services.scope, headless=self.headless, hooks=self.hooks,
+            share=self.share,
         )  # fmt: skip
         self.hooks.stops = next((i.stops for i in self.chain if isinstance(i, CallHooks)), self.hooks.stops)
         session.observe_with(self.chain)
@@ -281,8 +284,12 @@ class Running:
 
     # -- one run ----------------------------------------------------------------------------------------------
 
-    async def drive(self, text: str | None, scope: anyio.CancelScope | None = None) -> RunResult:
+    async def drive(
+        self, text: str | None, scope: anyio.CancelScope | None = None, key: str | None = None
+    ) -> RunResult:
         """One run (or, without text, the continuation of one) to its end on record.
+
+        A message with a `key` is taken once: where it was before, its run goes on, or its result is given again; cancelled, it is kept.
 
         Cancelled, the end is put on record (shielded, short) and the cancellation goes on; where it was `scope` that was cancelled, or
         the pod was closed, the result is returned instead. Raises `UsageProblem` while another run is under way, for blank text, and
@@ -291,11 +298,14 @@ class Running:
         mine = None if text is None else message_of(text)
         with self._alone() as leash:
             try:
-                outcome = await self._begin(mine) or await self._stretch()
+                if key is not None and text is not None and await self.intake.known(key, text):
+                    mine = None
+                    if not self.session.state.unanswered:
+                        return last_result(self.session.state, self.session.folder.name)
+                outcome = await self._begin(mine, key) or await self._stretch()
             except anyio.get_cancelled_exc_class():
-                outcome = await self.conclude(
-                    Cancelled(), withdraw=mine.id if mine is not None and self.sender_waits else None
-                )
+                given_back = mine is not None and key is None and self.sender_waits
+                outcome = await self.conclude(Cancelled(), withdraw=mine.id if mine and given_back else None)
                 if not leash.cancel_called and (scope is None or not scope.cancel_called):
                     raise
                 return self.result(outcome)
@@ -306,9 +316,9 @@ class Running:
                 raise
             return self.result(await self.conclude(outcome))
 
-    async def _begin(self, mine: UserItem | None) -> Outcome | None:
+    async def _begin(self, mine: UserItem | None, key: str | None = None) -> Outcome | None:
         if mine is not None:
-            self.session.put(Input(item=mine))
+            self.session.put(Input(item=mine, inbox=key))
             await self.session.sync()
         else:
             await self.check_unfinished()
@@ -336,6 +346,8 @@ class Running:
                 yield self._leash
         finally:
             self.orders.stop, self.orders.after_segment = None, False
+            if self.share is not None:
+                self.share.release()
             self.busy = False
             self._left.set()
 

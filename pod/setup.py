@@ -19,6 +19,7 @@ from interceptors.limits import Limits, LimitSettings
 from interceptors.order import default_chain
 from interceptors.permissions import Permissions
 from interceptors.prune import Prune, PruneSettings
+from interceptors.purse import Share
 from interceptors.repeat import RepeatGuard
 from interceptors.stall import StallGuard
 from interceptors.triggers import CompactSettings, CompactTrigger, Lowest, Trigger, lowest_trigger
@@ -269,6 +270,7 @@ def chain(
     *,
     headless: bool,
     hooks: Hooks | None = None,
+    share: Share | None = None,
 ) -> tuple[Interceptor, ...]:
     """All interceptors of a pod's worker, in order."""
     m, state = manifest, session.state
@@ -297,6 +299,7 @@ def chain(
             ),
             driven=lambda now: state.driven.seconds(now),
             fallback_prices=[model.capabilities.price for model in models[1:]],
+            share=share,
         ),
         guards=(
             supervision,

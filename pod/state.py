@@ -39,6 +39,9 @@ TAKEN_BACK = 1_000
 """Ids of inputs given back or rejected that are remembered."""
 
 
+FRUIT = (e.NativeMade, e.CheckpointMade, e.CompactionCompleted, e.RunEndedEntry, e.YieldedEntry)
+"""What shows, beside the result of a tool that ran, that a start of the pod came to something."""
+
 STOPPED_SHORT = "stopped short"
 """The last status where a segment begins inside a run that did not go along: its task is unfinished."""
 
@@ -54,7 +57,8 @@ class PodState:
     the item that warned this window of its end, `notes` the agent's notes as the last clear left them. `held_tokens` is the
     occupancy that a compaction between requests could not bring below the trigger, so that the run went on,
     `uncleared_tokens` the size of the whole history when that was last a reason for one. `fruitless` are the triggers that made no
-    new segment since the last reply or message.
+    new segment since the last reply or message. `fruitless_starts` counts how often the pod was opened since anything came of it, `starts_before` is
+    that figure as the newest of them found it.
     """
 
     start: e.SegmentStarted
@@ -115,6 +119,8 @@ class PodState:
     servers: dict[str, e.ServerTold] = field(default_factory=dict[str, e.ServerTold])
     runs: int = 0
     run_requests: int = 0
+    fruitless_starts: int = 0
+    starts_before: int = 0
     savings: Savings = field(default_factory=Savings)
 
     @classmethod
@@ -246,6 +252,8 @@ class PodState:
         self.last_seq = seq
         follow(self.blobs, record)
         self._time(record, seconds(at))
+        if isinstance(record, FRUIT) or (isinstance(record, w.ToolResult) and record.item.status != "interrupted"):
+            self.fruitless_starts = 0
         match record:
             case w.ReplyRecord():
                 self._reply(record, at)
@@ -319,10 +327,18 @@ class PodState:
             case _:
                 self.driven.follow(at)
 
+    def _opened(self, lease: e.Lease) -> None:
+        """A process has opened the pod. One that died inside of a call came to nothing, whatever it did before."""
+        if lease.generation > self.generation:
+            died = any(call.started for call in self.history.unresolved)
+            before = max(self.fruitless_starts, self.starts_before) if died else self.fruitless_starts
+            self.starts_before = self.fruitless_starts = before + 1
+        self.generation = lease.generation
+
     def _supervision(self, record: Record) -> None:
         match record:
             case e.Lease():
-                self.generation = record.generation
+                self._opened(record)
             case e.CompactionStarted():
                 self.compaction = record.compaction
             case e.CompactionRung():

@@ -150,6 +150,12 @@ def _run(parser: ArgumentParser) -> None:
     _backend(parser)
 
 
+def _batch(parser: ArgumentParser) -> None:
+    from pod.cli.batch_arguments import add
+
+    add(parser)
+
+
 def _resume(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("task", metavar="INPUT", nargs="?", help="a new message; `-` reads it from standard input")
@@ -367,6 +373,11 @@ _ALL = (
     Command("run", "run a task with a manifest", "run:run",
             'pod run coder.toml "Fix the flaky test" --max-cost 5', _run),
     Command("resume", "go on with a pod, with or without a new message", "run:resume", "pod resume fix-flaky", _resume),
+    Command("batch", "run many tasks with one manifest; the same command again goes on", "batch:batch",
+            "pod batch tickets.jsonl --manifest batch-triage --concurrency 20 --max-cost 25", _batch,
+            "run many tasks with one manifest, each in a pod of its own. Results are written as tasks end. Stopped or killed, the "
+            "same command goes on: what ended is not done again, what was begun is gone on with. Exit code 0 only where all "
+            "finished. `pod batch report BATCH` shows the figures of a batch again"),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
     Command("ls", "list pods", "listing:ls", "pod ls --json", _ls,
@@ -443,7 +454,7 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}
 """All commands by name."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "resume", "send", "stop", "interrupt", "approve", "deny"),
+    "run": ("run", "resume", "batch", "send", "stop", "interrupt", "approve", "deny"),
     "look": ("ls", "show", "context", "inspect", "log"),
     "change": ("compact", "fork", "rewind", "clear", "export", "import", "rm", "gc", "doctor"),
     "set up": ("manifest", "trust", "models", "tools", "completion"),

@@ -10,10 +10,10 @@ from pathlib import Path
 from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show, show_bytes, show_json
+from pod.cli.pages import write_page
 from pod.cli.progress import Lines, begins, ends, hook_line, native_line, why_ended, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import count, money, one_line, share, span, table, told
-from pod.errors import UsageProblem
 from pod.events import Event, event_of
 from pod.log.folder import PodFolder
 from pod.log.segment import Damage
@@ -23,7 +23,6 @@ from pod.peek import glance
 from pod.reading import SessionReader
 from pod.retrace import Entry, Stored, entries_of
 from pod.timeline import Step, Timeline
-from worker.ids import uuid7
 from worker.masking import Masker, secrets_in
 from worker.text import size
 
@@ -148,28 +147,10 @@ def _page(folder: PodFolder, target: str) -> int:
         show_bytes(text.encode())
         return 0
     path = Path(target)
-    try:
-        _put(path, text.encode())
-    except OSError as error:
-        raise UsageProblem(f"--html: {path} can't be written: {error.strerror or error}") from error
+    write_page(path, text, "--html")
     requests = count(timeline.requests, "request")
     note(f"pod {folder.name}: {path}: {requests}, {size(len(text.encode()))}; open it in a browser")
     return 0
-
-
-def _put(path: Path, data: bytes) -> None:
-    """A page holds a session: only its owner reads it. A file is replaced in one step, anything else is written to."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    new = path.with_name(f".{path.name[:200]}.{uuid7()}.tmp")
-    try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 def _facts(folder: PodFolder, timeline: Timeline) -> dict[str, str]:

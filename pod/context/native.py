@@ -140,7 +140,7 @@ class NativeRung:
         if found is not None and self._asks_anew(plan, found, focus, model):
             found = None
         if found is None:
-            self._within_limits(plan, model)
+            await self._within_limits(plan, model)
         made = found or await self._asked(plan, label, model, focus)
         item = made.item
         figures = {
@@ -154,7 +154,7 @@ class NativeRung:
             self.parts.session.put(Warned(code=codes.NATIVE_FOCUS, message=message))
         return Memory(native=item, checkpoint=self._checkpoint_of(item), figures=figures)
 
-    def _within_limits(self, plan: Plan, model: Model) -> None:
+    async def _within_limits(self, plan: Plan, model: Model) -> None:
         """Raises `RungFailed` where the request would pass a limit of the run: it is not sent."""
         limits = self.parts.shared_limits((model,))
         if limits is None:
@@ -162,7 +162,7 @@ class NativeRung:
         in_full = model.name in self.parts.config.cleared
         head = self.parts.sender.occupancy_of_head(model, plan.cut.at, in_full=in_full)
         output = self.parts.sender.budget(model).output
-        ended = limits.reached(self.parts.wall(), head.tokens, output, (model.capabilities.price,))
+        ended = await limits.reached(self.parts.wall(), head.tokens, output, (model.capabilities.price,))
         if ended is not None:
             raise RungFailed(ended.message, {"model": model.name}, limit=limits.met)
 

@@ -119,18 +119,18 @@ def post_message(folder: PodFolder, command: Command) -> bool:
     """
     folder.pointer()
     command = command.model_copy(update={"args": posted(folder, command.args)})
-    used = _used(folder, command.id)
-    if used is None:
+    before = used(folder, command.id)
+    if before is None:
         post(folder, command)
         return True
-    if used != clean(str(command.args.get("text", ""))):
+    if before != clean(str(command.args.get("text", ""))):
         raise UsageProblem(
             f"the id {command.id!r} was used for something else in pod {folder.name!r}: nothing was stored; take another id"
         )
     return False
 
 
-def _used(folder: PodFolder, label: str) -> str | None:
+def used(folder: PodFolder, label: str) -> str | None:
     """The text of the message that has this id; another command's kind in its place; None where the id is free.
 
     What the inbox held is on record before it leaves there, so it is looked into first.

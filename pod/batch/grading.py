@@ -1,0 +1,61 @@
+"""A user's function that judges what came of a task."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import anyio.to_thread
+
+from pod.batch.tasks import Task
+from pod.errors import UsageProblem
+from pod.loading import load_object
+from pod.result import RunResult
+from worker.errors import told
+
+
+@dataclass(frozen=True, slots=True)
+class Grader:
+    """`package:function`, called with a task's fields and its result; it may be async. It gives true or false, a number, or an object
+    with `score` and whatever else is to stand in the results.
+    """
+
+    name: str
+    function: Callable[[Mapping[str, Any], RunResult], Any]
+
+    @classmethod
+    def load(cls, name: str) -> Grader:
+        """Raises `UsageProblem` where there is no such function."""
+        function = load_object(name, "--grade")
+        if not callable(function):
+            raise UsageProblem(f"--grade {name}: not a function")
+        return cls(name, function)
+
+    async def grade(self, task: Task, result: RunResult) -> dict[str, Any]:
+        """What it says of a task: `score` (0 to 1 for true and false), or `error` where it raised. Never raises but for cancellation."""
+        fields = {"index": task.index, "id": task.id, **task.fields}
+        try:
+            if inspect.iscoroutinefunction(self.function):
+                value = await self.function(fields, result)
+            else:
+                value = await anyio.to_thread.run_sync(self.function, fields, result)
+                if inspect.isawaitable(value):
+                    value = await value
+            return _graded(value)
+        except Exception as error:
+            return {"score": None, "error": f"{type(error).__name__}: {told(error)}"}
+
+
+def _graded(value: Any) -> dict[str, Any]:
+    more: dict[str, Any] = {}
+    if isinstance(value, Mapping):
+        more = dict(cast("Mapping[str, Any]", value))
+        value = more.get("score")
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(
+            f"a grade is true, false, a number, or an object with a number as its score, not {type(value).__name__}"
+        )
+    return {**more, "score": float(value)}

@@ -1,0 +1,150 @@
+"""The results of a batch: a file with one JSON object for each task that ended, written once, whole and durably."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, cast
+
+from pod.batch.tasks import Task
+from pod.errors import StoreError, UsageProblem
+from pod.log.files import Files
+from pod.result import RunResult
+
+Row: TypeAlias = dict[str, Any]
+"""One line of the file."""
+
+Status: TypeAlias = Literal["finished", "failed", "paused", "limit", "cancelled", "yielded"]
+
+FOR_GOOD = frozenset({"finished", "failed"})
+"""Ends that another run of the batch leaves as they are (failed ones unless it is told to try them again)."""
+
+
+def row_of(task: Task, result: RunResult, grade: Mapping[str, Any] | None = None) -> Row:
+    """The line of a task that ended."""
+    row: Row = {
+        "index": task.index,
+        "id": task.id,
+        "pod": result.pod,
+        "status": result.status,
+        "text": result.text,
+        "output": result.output,
+        "error": result.error,
+        "error_kind": result.error_kind,
+        "usage": {
+            "input_tokens": result.input_tokens,
+            "cached_tokens": result.cached_tokens,
+            "output_tokens": result.output_tokens,
+        },
+        "cost_usd": result.session_cost_usd,
+        "requests": result.requests,
+        "tool_calls": result.tool_calls,
+        "compactions": result.compactions,
+        "denials": result.denials,
+        "duration_s": result.duration_s,
+    }
+    if result.approvals:
+        row["approvals"] = list(result.approvals)
+    if grade is not None:
+        row["grade"] = dict(grade)
+    return row
+
+
+@dataclass
+class Results:
+    """The file and what stands in it, by index. One process has it open for writing."""
+
+    path: Path
+    batch: str
+    rows: dict[int, Row] = field(default_factory=dict[int, Row])
+    files: Files = field(default_factory=Files)
+
+    @classmethod
+    def open(cls, path: Path, batch: str) -> Results:
+        """Reads what is there; a last line that a kill left half written is no result, and is cut off. Blocks.
+
+        Raises `UsageProblem` where the file is something else, which is then as it was.
+        """
+        results = cls(path, batch)
+        whole, rows = read_rows(path, batch)
+        results.rows = rows
+        if whole is not None:
+            try:
+                with path.open("r+b") as file:
+                    file.truncate(whole)
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise StoreError(path, "write", error) from error
+        return results
+
+    def add(self, row: Row) -> None:
+        """Writes a task's line, durably. A task that has one keeps it. Blocks. Raises `StoreError`."""
+        if row["index"] in self.rows:
+            return
+        line = json.dumps(row, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
+        try:
+            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                before = os.fstat(fd).st_size
+                if os.write(fd, line) != len(line):
+                    os.ftruncate(fd, before)
+                    raise OSError(28, "no space for a whole line")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise StoreError(self.path, "write", error) from error
+        self.rows[row["index"]] = row
+
+    def drop(self, indexes: Collection[int]) -> None:
+        """Takes lines out, in one step: before it all stand there, after it none of these. Blocks. Raises `OSError`."""
+        gone = set(indexes) & self.rows.keys()
+        if not gone:
+            return
+        kept = {index: row for index, row in self.rows.items() if index not in gone}
+        lines = [json.dumps(row, ensure_ascii=True, separators=(",", ":")).encode() + b"\n" for row in kept.values()]
+        self.files.put(self.path, b"".join(lines))
+        self.rows = kept
+
+
+def read_rows(path: Path, batch: str | None = None) -> tuple[int | None, dict[int, Row]]:
+    """The lines of a file of results by index, and how many bytes of it are whole where the end is not (None: all). Blocks.
+
+    Raises `UsageProblem` where it is no file of results, or one of another batch than `batch`.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None, {}
+    except OSError as error:
+        raise UsageProblem(f"{path}: {error.strerror}") from None
+    end = data.rfind(b"\n") + 1
+    rows: dict[int, Row] = {}
+    for number, line in enumerate(data[:end].splitlines(), 1):
+        row = _row(line)
+        if row is None:
+            raise UsageProblem(
+                f"{path}:{number}: not the result of a task; name another file for the results with --out"
+            )
+        pod = str(row["pod"])
+        if batch is not None and pod.rpartition("/")[0] != batch:
+            raise UsageProblem(
+                f"{path}:{number}: a result of the batch {pod.rpartition('/')[0]!r}, not of {batch!r}; name another file with --out"
+            )
+        rows.setdefault(row["index"], row)
+    return (end if end != len(data) else None), rows
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    row = cast("Row", value)
+    wanted = {"index": int, "id": str, "pod": str, "status": str}
+    return row if all(type(row.get(key)) is kind for key, kind in wanted.items()) else None

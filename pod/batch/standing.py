@@ -1,0 +1,63 @@
+"""How the pod of a task stands before the batch goes on: read from its log, which is what counts after a kill."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from pod.errors import PodError
+from pod.log.folder import PodFolder
+from pod.result import RunResult, last_result
+from pod.session import load
+from pod.state import PodState
+
+POISONED = "poisoned"
+"""The kind of failure of a task whose process died again and again before anything came of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """`ended` is the result of a run that came to its end, `starts` how often it was begun since anything last came of it,
+    `cost_usd` what its session has cost.
+    """
+
+    ended: RunResult | None = None
+    starts: int = 0
+    cost_usd: float = 0.0
+    known: RunResult | None = None
+
+
+def standing_of(folder: PodFolder) -> Standing | None:
+    """None for a pod that was not made yet, and for one whose log does not read: opening it says why. Blocks; needs no lock."""
+    if not os.path.lexists(folder.pointer_path):
+        return None
+    try:
+        state = load(folder.segment_path(folder.pointer().segment))
+    except (PodError, OSError):
+        return None
+    known = last_result(state, folder.name) if state.last_run is not None else None
+    ended = known if _is_over(state) else None
+    return Standing(ended, state.fruitless_starts, state.totals.cost_usd, known)
+
+
+def _is_over(state: PodState) -> bool:
+    return state.run is None and state.last_run is not None and not state.history.queue
+
+
+def poisoned(folder: PodFolder, standing: Standing) -> RunResult:
+    """The result of a task that is given up: it was begun too often, and nothing came of it."""
+    said = (
+        f"it was begun {standing.starts} times, and each time its process ended before anything came of it; "
+        f"`pod resume {folder.name}` tries it alone, `--retry-failed` again in its batch"
+    )
+    base = standing.known or RunResult(pod=folder.name, session="", segment="", run=None, status="failed")
+    return base.model_copy(
+        update={
+            "status": "failed",
+            "text": None,
+            "error": said,
+            "error_kind": POISONED,
+            "why_runtime_stopped": POISONED,
+            "exit_code": 1,
+        }
+    )

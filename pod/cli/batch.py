@@ -1,0 +1,311 @@
+"""`pod batch`: many tasks with one manifest, and the report of what came of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from pod.cli.failing import note
+from pod.cli.given import valid_text
+from pod.cli.output import Output, is_terminal, output_of
+from pod.cli.pages import write_page
+from pod.cli.run import folder_of, overrides_of
+from pod.errors import UsageProblem
+from pod.log.folder import default_home
+from pod.manifest import load_manifest
+from worker.text import visible
+
+REPORT = "report"
+"""The word that asks for the report of a batch instead of running one."""
+
+HALT_SECONDS = 20.0
+"""How long runs may take to come to a request boundary after the first signal."""
+
+
+def batch(args: argparse.Namespace) -> int:
+    """Runs what is due of a batch, or reports what came of one."""
+    with output_of(args) as output:
+        return _batch(args, output)
+
+
+def _batch(args: argparse.Namespace, output: Output) -> int:
+    if args.tasks == REPORT and args.of is not None:
+        return _report(args, output)
+    if args.of is not None:
+        raise UsageProblem(
+            f"a batch has one file or folder of tasks; what is {args.of!r} for? (`pod batch report {args.tasks}` reports)"
+        )
+    if args.manifest is None:
+        raise UsageProblem("a batch needs a manifest: pod batch TASKS --manifest coder.toml")
+    if args.html is not None:
+        raise UsageProblem("--html is for `pod batch report`: a batch writes its page beside its results")
+    return _run(args, output)
+
+
+# -- running --------------------------------------------------------------------------------------------------
+
+
+def _run(args: argparse.Namespace, output: Output) -> int:
+    from pod.batch.batch import Batch
+    from pod.batch.tasks import read_tasks
+    from pod.cli.batching import display_of
+
+    cwd = folder_of(args.cwd)
+    source = Path(args.tasks)
+    tasks = read_tasks(source, _template(args.template))
+    settings = _settings(args, cwd, source, tasks)
+    _open_files(settings.concurrency)
+    with ExitStack() as stack:
+        stack.enter_context(settings.folder.alone())
+        display = display_of(settings, output)
+        made = Batch.prepare(settings, display)
+        display.begin(made)
+        code = anyio.run(_drive, made, display, backend="asyncio" if args.asyncio else "trio")
+    return _conclude(made, code, output)
+
+
+def _settings(args: argparse.Namespace, cwd: Path, source: Path, tasks: list[Any]) -> Any:
+    """All that the command says, looked at before anything is written. Raises `UsageProblem`."""
+    from pod.batch.batch import Settings, choose
+    from pod.batch.grading import Grader
+    from pod.batch.record import BatchFolder
+    from pod.batch.results import read_rows
+    from pod.batch.workspaces import Workspaces
+    from pod.cli.parts import check_parts
+
+    folder = BatchFolder(default_home(), args.name or _name(source))
+    folder.check(tasks)
+    loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd, more=check_parts)
+    for warning in loaded.warnings:
+        note(f"pod: warning: {visible(str(warning))}")
+    if loaded.manifest.pod.name is not None:
+        note(
+            f"pod: warning: the manifest's pod.name is left out: the pods of a batch are named {folder.name}/0, {folder.name}/1 and so on"
+        )
+    _prove(loaded, tasks, cwd, args.cap)
+    out = _out(args.out, folder.name, source)
+    read_rows(out, folder.name)
+    workspaces = Workspaces(args.workspace, cwd, _work(args.workspaces, folder), folder.name).checked()
+    chosen = choose(len(tasks), limit=args.limit, sample=args.sample, shuffle=args.shuffle, seed=args.seed)
+    return Settings(
+        manifest=loaded, tasks=tasks, chosen=chosen, folder=folder, workspaces=workspaces, source=source.absolute(),
+        out=out, concurrency=args.concurrency, max_cost_usd=args.cap, attempts=args.attempts,
+        retry_failed=args.retry_failed, grader=Grader.load(args.grade) if args.grade else None,
+    )  # fmt: skip
+
+
+def _prove(loaded: Any, tasks: list[Any], cwd: Path, cap: float | None) -> None:
+    """Looks whether the pods can work at all, with the longest of the tasks."""
+    from pod.proof import check_keys, check_native, check_numbers, check_prices, numbers_of
+
+    manifest = loaded.manifest
+    if cap is not None:
+        limits = manifest.limits.model_copy(update={"max_cost_usd": cap})
+        check_prices(manifest.model_copy(update={"limits": limits}))
+    check_prices(manifest)
+    check_native(manifest)
+    check_numbers(numbers_of(manifest, cwd, max((task.text for task in tasks), key=len)))
+    for warning in check_keys(manifest):
+        note(f"pod: warning: {warning}")
+
+
+def _template(given: str | None) -> str | None:
+    if given is None or not given.startswith("@"):
+        return None if given is None else valid_text(given, "--template")
+    try:
+        return Path(given[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"--template {given}: {getattr(error, 'strerror', None) or 'not UTF-8'}") from None
+
+
+def _name(source: Path) -> str:
+    stem = Path(os.path.realpath(source)).stem
+    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem).strip("-._")
+    if not name:
+        raise UsageProblem(
+            f"{source}: a batch is named after it, and nothing of this makes a name; give one with --name"
+        )
+    return name
+
+
+def _out(given: str | None, name: str, source: Path) -> Path:
+    out = Path(given or f"{name}.results.jsonl").absolute()
+    if out.is_dir():
+        raise UsageProblem(f"--out {given}: a folder; name a file")
+    if not out.parent.is_dir():
+        raise UsageProblem(f"--out {given}: there is no folder {out.parent}")
+    if source.exists() and out.exists() and out.samefile(source):
+        raise UsageProblem(f"--out {given} is the file of the tasks; name another one")
+    return out
+
+
+def _work(given: str | None, folder: Any) -> Path:
+    """Where the working folders of tasks lie: beside the home, since no tool writes inside of it."""
+    return (Path(given) if given else folder.home.with_name(f"{folder.home.name}-work")).absolute() / folder.name
+
+
+def _open_files(pods: int) -> None:
+    """Each pod has some files open: where the soft limit is too low, it is raised as far as it may be."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 256 + 16 * pods
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        raise UsageProblem(
+            f"--concurrency {pods}: this user may have {hard} files open, and so many pods need {wanted}; take fewer, or raise `ulimit -n`"
+        )
+
+
+async def _drive(made: Any, display: Any) -> int | None:
+    """Runs the batch; the exit code where a signal ended it."""
+    got: list[int] = []
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        async with anyio.create_task_group() as group:
+
+            async def watch() -> None:
+                async for number in received:
+                    if got:
+                        display.close()
+                        os._exit(128 + int(number))
+                    got.append(int(number))
+                    name = signal.Signals(number).name
+                    display.say(
+                        f"{name}: each run ends before its next request; the same command goes on. Once more ends now."
+                    )
+                    group.start_soon(made.halt, HALT_SECONDS)
+
+            group.start_soon(watch)
+            group.start_soon(display.draw)
+            try:
+                display.summary = await made.run()
+            finally:
+                display.close()
+            group.cancel_scope.cancel()
+    return 128 + got[0] if got else None
+
+
+def _conclude(made: Any, signalled: int | None, output: Output) -> int:
+    """The summary, the page, and the exit code."""
+    from pod.batch.report import page
+
+    s = made.settings
+    summary = made.watcher.summary
+    code: int = summary.exit_code if signalled is None or not summary.left else signalled
+    html = s.out.with_name(f"{s.out.name.removesuffix('.jsonl')}.html")
+    rows = [made.results.rows[index] for index in sorted(made.results.rows) if index in set(s.chosen)]
+    write_page(html, page(summary, rows), "--out")
+    if output.format == "json":
+        output.json(json.dumps({**summary.as_json(), "exit_code": code, "results": str(s.out), "report": str(html)}))
+    else:
+        _show(output, summary, [("results", str(s.out)), ("report", str(html))])
+    for line in ways_on(made, summary, signalled):
+        note(line)
+    return code
+
+
+def _show(output: Output, summary: Any, more: list[tuple[str, str]]) -> None:
+    from pod.batch.report import facts
+    from pod.cli.text import figures
+
+    output.text(figures([("batch", summary.batch), *facts(summary), *more]))
+
+
+def ways_on(made: Any, summary: Any, signalled: int | None) -> list[str]:
+    """What can be done about tasks that did not finish, one line each."""
+    by, name = summary.by_status, summary.batch
+    lines: list[str] = []
+    if by.get("failed"):
+        kinds = ", ".join(
+            f"{kind} {many}" for kind, many in sorted(summary.by_error.items(), key=lambda pair: -pair[1])[:4]
+        )
+        lines.append(
+            f"pod batch: {by['failed']} failed ({kinds}); the same command with --retry-failed tries them again"
+        )
+    if by.get("paused"):
+        lines.append(
+            f"pod batch: {by['paused']} wait for a human; `pod approve {name}/INDEX` answers, and the same command goes on"
+        )
+    if summary.spent:
+        lines.append(
+            "pod batch: the limit on the cost of the whole batch is reached; the same command with a higher --max-cost goes on"
+        )
+    elif by.get("limit"):
+        lines.append(f"pod batch: {by['limit']} came to a limit of their own; the same command goes on with them")
+    if summary.left and not summary.spent and signalled is None:
+        lines.append(
+            f"pod batch: {summary.left} have no end yet (another process has their pods); the same command goes on"
+        )
+    return lines
+
+
+# -- reporting ------------------------------------------------------------------------------------------------
+
+
+def _report(args: argparse.Namespace, output: Output) -> int:
+    """The summary of a batch (or of a file of results), and its page where one is asked for."""
+    from pod.batch.record import BatchFolder, batch_names
+    from pod.batch.report import page
+    from pod.batch.results import read_rows
+    from pod.batch.summary import summary_of
+    from pod.log.folder import suggestion
+
+    given = args.of
+    if args.manifest is not None or args.out is not None:
+        raise UsageProblem(
+            "`pod batch report` takes the name of a batch or a file of results, and --html FILE or --json alone"
+        )
+    path = Path(given)
+    tasks: int | None = None
+    name = ""
+    if not path.is_file():
+        known = BatchFolder(default_home(), given).known() if "/" not in given else None
+        if known is None:
+            near = suggestion(given, iter(batch_names(default_home())))
+            raise UsageProblem(f"{given}: neither a file of results nor a batch in {default_home()}.{near}")
+        path, tasks, name = Path(str(known["out"])), len(known["tasks"]), given
+        if not path.is_file():
+            raise UsageProblem(
+                f"the results of batch {given!r} are gone: {path}; the same `pod batch` command writes them anew from the logs"
+            )
+    _, rows = read_rows(path)
+    if not rows:
+        raise UsageProblem(f"{path}: no task has ended yet")
+    ordered = [rows[index] for index in sorted(rows)]
+    name = name or str(ordered[0]["pod"]).rpartition("/")[0]
+    summary = summary_of(name, len(ordered) if tasks is None else tasks, ordered)
+    if args.html is not None:
+        write_page(Path(args.html), page(summary, ordered), "--html")
+    if output.format == "json":
+        output.json(json.dumps({**summary.as_json(), "results": str(path)}))
+    else:
+        _show(output, summary, [("results", str(path))])
+        _failures(output, ordered)
+    return 0
+
+
+def _failures(output: Output, rows: list[dict[str, Any]]) -> None:
+    """The tasks that did not finish, one line each, the first fifty."""
+    from pod.cli.text import one_line, table
+
+    bad = [row for row in rows if row["status"] != "finished"]
+    if not bad:
+        return
+    width = os.get_terminal_size().columns if is_terminal(sys.stdout) else 160
+    cells = [
+        (str(row["id"]), str(row["status"]), one_line(str(row.get("error") or ""), max(width - 40, 40)))
+        for row in bad[:50]
+    ]
+    more = f"\n... and {len(bad) - 50} more" if len(bad) > 50 else ""
+    output.text(f"\n{table(cells, ('task', 'status', 'why'))}{more}")

@@ -1,0 +1,343 @@
+"""What a running batch shows: on a terminal a live display, elsewhere a line for each task that ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import anyio
+
+from pod.batch.results import Row
+from pod.batch.tasks import Task
+from pod.cli.failing import note
+from pod.cli.output import Output
+from pod.cli.text import money, one_line, span
+from pod.events import Event
+from pod.host import Hosted
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
+    from rich.text import Text
+
+    from pod.batch.batch import Batch, Settings
+    from pod.batch.summary import Summary
+
+RATE_WINDOW = 60.0
+"""Seconds over which the rate of tasks is taken."""
+
+
+_WORDS = {"paused": "waiting for a human", "limit": "at a limit"}
+
+
+class Display(Protocol):
+    """What the command needs of a display: a batch's watcher, and a little more."""
+
+    summary: Summary | None
+
+    @property
+    def event(self) -> Callable[[Task, Event], None] | None:
+        """Takes the events of the pods, where they are shown."""
+        ...
+
+    def began(self, task: Task, hosted: Hosted) -> None:
+        """A task's pod has a place."""
+        ...
+
+    def ended(self, task: Task, row: Row) -> None:
+        """A task came to an end."""
+        ...
+
+    def begin(self, batch: Batch) -> None:
+        """Says what is due."""
+        ...
+
+    async def draw(self) -> None:
+        """Draws until it is cancelled."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        ...
+
+    def close(self) -> None:
+        """Takes the display away."""
+        ...
+
+
+def display_of(settings: Settings, output: Output) -> Display:
+    """The display for this output."""
+    tally = Tally(settings.concurrency)
+    return Drawn(tally) if output.live else Lines(tally, quiet=output.quiet)
+
+
+class Tally:
+    """The figures of a batch under way: all its tasks, and how fast they end."""
+
+    def __init__(self, concurrency: int) -> None:
+        self.concurrency = concurrency
+        self.batch = ""
+        self.tasks = self.done = self.due = 0
+        self.by_status: dict[str, int] = {}
+        self.cost: float | None = 0.0
+        self.limit: float | None = None
+        self.began = time.monotonic()
+        self._times: list[float] = []
+
+    def begin(self, batch: Batch) -> None:
+        """Takes in what ended before."""
+        s = batch.settings
+        self.batch, self.tasks, self.due, self.limit = s.folder.name, len(s.chosen), batch.due, s.max_cost_usd
+        chosen = set(s.chosen)
+        for index, row in batch.results.rows.items():
+            if index in chosen:
+                self._count(row)
+
+    def ended(self, row: Row) -> None:
+        """A task came to an end now."""
+        self._count(row)
+        now = time.monotonic()
+        self._times.append(now)
+        while self._times[0] < now - RATE_WINDOW:
+            self._times.pop(0)
+
+    def _count(self, row: Row) -> None:
+        self.done += 1
+        self.by_status[row["status"]] = self.by_status.get(row["status"], 0) + 1
+        cost = row.get("cost_usd")
+        self.cost = None if self.cost is None or (cost is None and row.get("requests")) else self.cost + (cost or 0.0)
+
+    @property
+    def rate(self) -> float:
+        """Tasks a second, over the last minute."""
+        over = min(time.monotonic() - self.began, RATE_WINDOW)
+        return len(self._times) / over if over > 0.5 else 0.0
+
+    def line(self, running: int) -> str:
+        """Everything in one line."""
+        by = self.by_status
+        parts = [f"{self.done:,} of {self.tasks:,}", f"{running} running"]
+        parts += [
+            f"{many:,} {'waiting for a human' if status == 'paused' else status}"
+            for status, many in sorted(by.items())
+            if status != "finished"
+        ]
+        cost = money(self.cost)
+        parts.append(cost if self.limit is None else f"{cost} of {money(self.limit)}")
+        rate = self.rate
+        if rate:
+            parts.append(f"{rate:.1f} a second" if rate >= 1 else f"{rate * 60:.1f} a minute")
+            parts.append(f"{span((self.tasks - self.done) / rate)} left")
+        parts.append(span(time.monotonic() - self.began))
+        return " | ".join(parts)
+
+
+def ended_line(task: Task, row: Row) -> str:
+    """A task that ended, in one line."""
+    score = cast("dict[str, Any]", row.get("grade") or {}).get("score")
+    scored = "" if score is None else f", grade {score:.3g}"
+    failed = f": {one_line(str(row['error']), 200)}" if row.get("error") else ""
+    figures = f"{row['requests']} requests, {money(row.get('cost_usd'))}, {span(float(row.get('duration_s') or 0.0))}"
+    status = "waits for a human" if row["status"] == "paused" else row["status"]
+    return one_line(f"{task.id}: {status} ({figures}{scored}){failed}", 400)
+
+
+class Lines:
+    """A line for each task that ends, on standard error."""
+
+    event = None
+
+    def __init__(self, tally: Tally, *, quiet: bool) -> None:
+        self.tally = tally
+        self.quiet = quiet
+        self.summary: Summary | None = None
+
+    def begin(self, batch: Batch) -> None:
+        """Says what is due."""
+        self.tally.begin(batch)
+        if not self.quiet:
+            note(f"pod batch {self.tally.batch}: {opening(self.tally)}")
+
+    def began(self, task: Task, hosted: Hosted) -> None:
+        """Nothing is said."""
+
+    def ended(self, task: Task, row: Row) -> None:
+        """One line."""
+        self.tally.ended(row)
+        if not self.quiet:
+            note(f"[{self.tally.done}/{self.tally.tasks}] {ended_line(task, row)}")
+
+    async def draw(self) -> None:
+        """There is nothing to draw."""
+
+    def say(self, text: str) -> None:
+        """A line of its own, also where it is to be quiet."""
+        note(f"pod batch: {text}")
+
+    def close(self) -> None:
+        """There is nothing to take away."""
+
+
+def opening(tally: Tally) -> str:
+    """What a batch begins with, in words."""
+    before = f", {tally.done:,} ended before" if tally.done else ""
+    return f"{tally.tasks:,} tasks{before}, {tally.due:,} to do, at most {tally.concurrency} at once"
+
+
+class Drawn:
+    """The figures above, a line for each pod under way below; what did not finish scrolls by."""
+
+    def __init__(self, tally: Tally) -> None:
+        from rich.console import Console
+
+        self.tally = tally
+        self.summary: Summary | None = None
+        self.console: Console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        self._under_way: dict[int, Seen] = {}
+        self._live: Live | None = None
+
+    @property
+    def event(self) -> Callable[[Task, Event], None] | None:
+        """Follows a pod's events."""
+        return self._event
+
+    def begin(self, batch: Batch) -> None:
+        """Says what is due, and draws from now on."""
+        from rich.live import Live
+
+        self.tally.begin(batch)
+        self._print(f"batch {self.tally.batch}: {opening(self.tally)}", "bold")
+        self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False,
+                          vertical_overflow="crop")  # fmt: skip
+        self._live.start()
+
+    def began(self, task: Task, hosted: Hosted) -> None:
+        """A line more below."""
+        self._under_way[task.index] = Seen(task, hosted)
+
+    def ended(self, task: Task, row: Row) -> None:
+        """A line less below; one that did not finish scrolls by."""
+        self._under_way.pop(task.index, None)
+        self.tally.ended(row)
+        if row["status"] != "finished":
+            self._print(ended_line(task, row), "red" if row["status"] == "failed" else "yellow")
+
+    def _event(self, task: Task, event: Event) -> None:
+        seen = self._under_way.get(task.index)
+        if seen is not None:
+            seen.event(event)
+
+    async def draw(self) -> None:
+        """Five times a second, for as long as it is not taken away."""
+        while self._live is not None:
+            try:
+                self._live.refresh()
+            except OSError:
+                return
+            await anyio.sleep(0.2)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self._print(f"pod batch: {text}", "bold")
+
+    def close(self) -> None:
+        """Takes what stands below away."""
+        live, self._live = self._live, None
+        if live is not None:
+            try:
+                live.stop()
+            except OSError:
+                return
+
+    def _print(self, text: str, style: str) -> None:
+        from rich.text import Text
+
+        try:
+            self.console.print(Text(one_line(text, 1000), style=style), no_wrap=True, overflow="ellipsis", crop=True)
+        except OSError:
+            return
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.text import Text
+
+        width, height = options.max_width, max(console.height - 4, 3)
+        unicode = (console.encoding or "utf-8").lower().startswith("utf")
+        yield bar(self.tally, width, unicode=unicode)
+        for line in folded(self.tally.line(len(self._under_way)), width):
+            yield Text(line)
+        under_way = list(self._under_way.values())
+        shown = under_way if len(under_way) <= height else under_way[: height - 1]
+        for seen in shown:
+            yield Text(seen.line(width), style="dim")
+        if len(under_way) > len(shown):
+            yield Text(f"  and {len(under_way) - len(shown)} more", style="dim")
+
+
+class Seen:
+    """A pod under way, as its events tell."""
+
+    def __init__(self, task: Task, hosted: Hosted) -> None:
+        self.task, self.hosted = task, hosted
+        self.requests = self.tokens = self.segments = 0
+        self.now = "opening"
+        self.since = time.monotonic()
+
+    def event(self, event: Event) -> None:
+        """Follows an event."""
+        match event.type:
+            case "request.started":
+                self.requests, self.tokens = event.request, event.tokens
+                self._does("waits for the model")
+            case "text.delta":
+                self._does("the model writes")
+            case "request.completed":
+                self._does(", ".join(dict.fromkeys(call.name for call in event.calls)) or "between requests")
+            case "compaction.started":
+                self._does("compacting")
+            case "compaction.completed":
+                self.segments += 1
+                self._does("between requests")
+            case "retry":
+                self._does("waits to send again")
+            case "tool.completed":
+                self._does("between requests")
+            case _:
+                pass
+
+    def _does(self, what: str) -> None:
+        if what != self.now:
+            self.now, self.since = what, time.monotonic()
+
+    def line(self, width: int) -> str:
+        """One line of this width at most."""
+        resting = "rests before it is started again" if self.hosted.phase == "resting" else self.now
+        tail = f"  request {self.requests}, {self.tokens:,} tokens, {resting} {span(time.monotonic() - self.since)}"
+        return f"  {one_line(self.task.id, max(min(40, width - len(tail) - 2), 8)):<12}{tail}"[:width]
+
+
+def bar(tally: Tally, width: int, *, unicode: bool = True) -> Text:
+    """How much is done, as a bar: finished, then what ended in another way, then what is left."""
+    from rich.text import Text
+
+    full, empty = ("█", "░") if unicode else ("#", "-")
+    words = f" {100 * tally.done // tally.tasks if tally.tasks else 0} %"
+    cells = max(min(width - len(words), 60), 5)
+    good = tally.by_status.get("finished", 0)
+    filled, fine = round(cells * tally.done / max(tally.tasks, 1)), round(cells * good / max(tally.tasks, 1))
+    text = Text(full * fine, style="green")
+    text.append(full * max(filled - fine, 0), style="red")
+    text.append(empty * (cells - max(filled, fine)), style="dim")
+    text.append(words)
+    return text
+
+
+def folded(line: str, width: int) -> list[str]:
+    """The parts of a line on as many lines as they need."""
+    lines: list[str] = []
+    for part in line.split(" | "):
+        if lines and len(lines[-1]) + 3 + len(part) <= width:
+            lines[-1] += f" | {part}"
+        else:
+            lines.append(part[:width])
+    return lines

@@ -1,0 +1,180 @@
+"""A purse: together, pods never pass its limit, however their requests fall."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interceptors.purse import Booked, Purse
+from pod.batch.batch import Batch, Settings
+from pod.batch.record import BatchFolder
+from pod.batch.tasks import Task
+from pod.batch.workspaces import Workspaces
+from pod.manifest import load_manifest
+from tests.pod.pod_rig import Agent, capabilities
+from worker.models.base import Price, Usage
+from worker.results import Failed, LimitReached
+from worker.testing import call, reply, say
+from worker.tools import tool
+
+pytestmark = pytest.mark.anyio
+
+
+async def spend(purse: Purse, chance: random.Random, requests: int, ended: list[Any]) -> None:
+    """One pod: each request costs at most what was set aside for it."""
+    spent = 0.0
+    share = purse.join("p", lambda: Booked(spent))
+    for _ in range(requests):
+        ahead = chance.uniform(0, 1)
+        outcome = await share.take(ahead)
+        if outcome is not None:
+            ended.append(outcome)
+            break
+        assert purse.spent_usd + purse.aside_usd(share) + ahead <= purse.limit_usd + 1e-9
+        for _ in range(chance.randrange(3)):
+            await anyio.lowlevel.checkpoint()
+        spent += chance.choice([ahead, ahead * chance.random(), 0.0])
+        share.settled()
+        assert purse.spent_usd <= purse.limit_usd + 1e-9
+    share.leave()
+
+
+@given(st.integers(0, 10_000), st.floats(0.1, 10), st.integers(1, 8))
+@settings(max_examples=50, deadline=None)
+def test_together_pods_never_pass_the_limit_and_none_waits_for_ever(seed: int, limit: float, pods: int) -> None:
+    async def main() -> None:
+        purse, chance, ended = Purse(limit), random.Random(seed), list[Any]()
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                for _ in range(pods):
+                    group.start_soon(spend, purse, random.Random(chance.random()), 6, ended)
+        assert purse.spent_usd <= limit + 1e-9
+        assert all(isinstance(outcome, LimitReached) for outcome in ended)
+
+    anyio.run(main, backend="trio" if seed % 2 else "asyncio")
+
+
+async def test_a_request_waits_for_what_others_have_set_aside_and_no_longer() -> None:
+    purse, spent = Purse(1.0), {"a": 0.0, "b": 0.0}
+    first, second = purse.join("a", lambda: Booked(spent["a"])), purse.join("b", lambda: Booked(spent["b"]))
+    assert await first.take(0.8) is None
+    got: list[Any] = []
+
+    async def second_takes() -> None:
+        got.append(await second.take(0.5))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(second_takes)
+        await anyio.wait_all_tasks_blocked()
+        assert not got, "0.8 of 1.0 is set aside"
+        spent["a"] = 0.3
+        first.settled()
+    assert got == [None]
+    ended = await first.take(0.75)
+    assert isinstance(ended, LimitReached) and ended.figures["used"] == 0.3, "what is set aside may come free, what is spent does not"
+
+
+async def test_a_cancelled_wait_sets_nothing_aside() -> None:
+    purse = Purse(1.0)
+    first, second = purse.join("a", Booked), purse.join("b", Booked)
+    assert await first.take(0.9) is None
+    with anyio.move_on_after(0) as scope:
+        await second.take(0.5)
+    assert scope.cancelled_caught and second.aside_usd == 0.0
+    first.release()
+    assert await second.take(1.0) is None
+
+
+async def test_a_cost_that_cannot_be_bounded_is_not_spent() -> None:
+    purse = Purse(1.0)
+    ended = await purse.join("a", Booked).take(None)
+    assert isinstance(ended, Failed) and ended.kind == "unknown_price"
+    assert isinstance(await purse.join("b", lambda: Booked(0.0, 1)).take(0.1), Failed)
+
+
+async def test_what_a_pod_has_cost_before_counts_once() -> None:
+    purse = Purse(1.0, known={"a": 0.4, "gone": 0.3})
+    assert purse.spent_usd == pytest.approx(0.7)
+    share = purse.join("a", lambda: Booked(0.5))
+    assert purse.spent_usd == pytest.approx(0.8)
+    share.leave()
+    again = purse.join("a", lambda: Booked(0.5))
+    assert purse.spent_usd == pytest.approx(0.8)
+    again.leave()
+
+
+PRICE = Price(input=10.0, output=50.0, cache_read=1.0, cache_write=12.5, source="test")
+MANIFEST = """
+version = 1
+[worker]
+system_prompt = "Work."
+instructions = []
+[model]
+name = "offline:surveyor"
+[tools]
+enable = []
+[prune]
+enabled = false
+[log]
+durability = "os"
+"""
+
+
+class Quiet:
+    """Nobody watches."""
+
+    event = None
+
+    def began(self, task: Any, hosted: Any) -> None: ...
+
+    def ended(self, task: Any, row: Any) -> None: ...
+
+
+def made(tmp_path: Path, cap: float | None, agents: Any) -> Settings:
+    (tmp_path / "work").mkdir(exist_ok=True)
+    (tmp_path / "m.toml").write_text(MANIFEST)
+    tasks = [Task(n, str(n), f"task {n}", f"t:{n}") for n in range(30)]
+    work, home = tmp_path / "work", tmp_path / "home"
+    return Settings(
+        manifest=load_manifest(tmp_path / "m.toml", cwd=work), tasks=tasks, chosen=range(30), folder=BatchFolder(home, "b"),
+        workspaces=Workspaces("none", work, tmp_path / "w", "b"), source=tmp_path / "t.jsonl", out=tmp_path / "r.jsonl", concurrency=8,
+        max_cost_usd=cap, options=agents,
+    )  # fmt: skip
+
+
+async def test_a_batch_stops_at_its_cap_and_a_higher_one_goes_on_to_the_end(tmp_path: Path) -> None:
+    """Each task costs about 0.05 dollars in three requests; the cap holds over both runs, with eight pods at once."""
+
+    @tool(effect="read")
+    async def look(n: int) -> str:
+        """Looks."""
+        await anyio.lowlevel.checkpoint()
+        return "x"
+
+    def play(request: Any, number: int) -> Any:
+        done = sum(item.type == "tool_result" for item in request.items)
+        usage = Usage(input_tokens=900, output_tokens=150)
+        return reply(call("look", n=done) if done < 2 else say("done"), usage=usage)
+
+    agent = Agent(play, capabilities=capabilities(price=PRICE))
+    settings = made(tmp_path, 0.4, {"model": agent, "tools": [look]})
+    first = Batch.prepare(settings, Quiet())
+    summary = await first.run()
+    assert first.purse is not None
+    spent = first.purse.spent_usd
+    assert 0.2 < spent <= 0.4 and summary.spent and summary.exit_code == 4
+    assert (
+        summary.by_status.get("finished", 0) + summary.by_status.get("limit", 0) + summary.left == 30 and summary.left
+    )
+    second = Batch.prepare(made(tmp_path, 40.0, settings.options), Quiet())
+    assert second.purse is not None and second.purse.spent_usd == pytest.approx(spent)
+    summary = await second.run()
+    assert summary.by_status == {"finished": 30} and summary.exit_code == 0
+    assert summary.cost_usd == pytest.approx(second.purse.spent_usd) and second.purse.spent_usd > spent
+    assert agent.served == 90, "no request was made twice"
