@@ -266,7 +266,7 @@ class Drawn:
         yield bar(self.tally, width, unicode=unicode)
         for line in folded(self.tally.line(len(self._under_way)), width):
             yield Text(line)
-        under_way = list(self._under_way.values())
+        under_way = [seen for _, seen in sorted(self._under_way.items())]
         shown = under_way if len(under_way) <= height else under_way[: height - 1]
         for seen in shown:
             yield Text(seen.line(width), style="dim")
