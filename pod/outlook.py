@@ -13,7 +13,7 @@ from interceptors.ceiling import BudgetLine, budget_table, overhead_of
 from interceptors.prune import Prune
 from pod import setup
 from pod.clearing import bounded, clears, uncleared_tokens
-from pod.context.policy import Plan, plan_of, standing_before, utc
+from pod.context.policy import Plan, least_after, plan_of, standing_before, utc
 from pod.log.folder import PodFolder
 from pod.manifest import ACTING, Manifest, trigger_tokens
 from pod.servers import stored_specs
@@ -80,17 +80,19 @@ class Outlook:
         available = self.budget.available
         return plan_of(
             self.state, self.occupancy, available, config.triggers(available), "hand",
-            overhead=self.overhead, factor=self.state.history.calibration.whole(self.model.name),
+            overhead=self.overhead, factor=self._factor,
             retained=config.retained_tokens, floor=config.retained_floor_tokens,
             summary_max=config.worker.summary_max_tokens,
         )  # fmt: skip
 
     def least(self, plan: Plan) -> int:
-        """Tokens that a new segment has at least: the overhead, what is not answered, the user's words that stay whole."""
-        history = self.state.history
-        kept = sum(history.tokens[plan.cut.mandatory :])
-        places = [history.index[label] for label in self.state.whole_inputs if label in history.index]
-        return plan.before.overhead + kept + sum(history.tokens[at] for at in places if at < plan.cut.mandatory)
+        """Tokens that a new segment has at least, however short its summary is."""
+        return least_after(self.state, plan, self._factor)
+
+    @property
+    def _factor(self) -> float:
+        """By what raw estimates of a whole request are multiplied."""
+        return self.state.history.calibration.whole(self.model.name)
 
     def acceptance(self, plan: Plan) -> Acceptance:
         """Whether a compaction by this plan will be accepted, by the figures of now."""

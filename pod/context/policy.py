@@ -214,7 +214,9 @@ def plan_of(
     words = [*standing_words(state), *([before.pending] if before.pending else [])]
     standing = Standing.of(overhead, words, floor, factor)
     limits = Limits.of(available, triggers, standing, before.upper, again=state.held_tokens > 0)
-    return make_plan(state, before, limits, trigger, retained=retained, summary_max=summary_max, ahead=ahead)
+    return make_plan(
+        state, before, limits, trigger, retained=retained, summary_max=summary_max, factor=factor, ahead=ahead
+    )
 
 
 def least_after(state: PodState, plan: Plan, factor: float) -> int:
@@ -250,12 +252,12 @@ def make_plan(
     *,
     retained: int,
     summary_max: int,
-    pinned: int = 0,
+    factor: float = 1.0,
     ahead: bool = False,
 ) -> Plan:
     """The plan for a state: where the cut is, what is summarised, what size is expected. Pure; serves a dry run as well.
 
-    `ahead`: it is for when the calls that are open now will have ended.
+    `factor` turns raw estimates into what the model counts. `ahead`: it is for when the calls that are open now will have ended.
     """
     history = state.history
     refuted = _refuted(state, before, limits, trigger)
@@ -269,7 +271,7 @@ def make_plan(
     )
     old = [item for item in map(read_by_others, history.view[: cut.at]) if not isinstance(item, ContextItem)]
     summarised = sum(history.tokens[: cut.at])
-    expected = before.overhead + cut.tokens + before.pending + summary_max + pinned
+    expected = before.overhead + before.pending + int((cut.tokens + summary_max) * factor)
     reason = ""
     if history.unresolved and not ahead:
         reason = "a call is open: compaction waits for a settled point"

@@ -9,9 +9,13 @@ import pytest
 
 from pod import setup
 from pod.foresight import Next, foresee
+from pod.log import entries as e
 from pod.outlook import outlook
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, compacting, manifest, summariser
+from worker.estimate import estimate_item, estimate_text
+from worker.models.base import Usage
 from worker.records import Pruned
+from worker.testing import call, reply, say
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +64,31 @@ async def test_a_prune_that_does_not_pay_yet_is_not_foreseen_and_says_so(rig: Ri
     found = await foreseen(rig, PRICED, prune={"enabled": True, "protected_tokens": 2_000})
     waiting = [prune for prune, _, _, _ in found if "by the model's prices that does not pay yet" in prune.reason]
     assert waiting and not any(prune.happens for prune in waiting)
+
+
+async def test_a_dry_run_foretells_sizes_as_the_model_counts_them(rig: Rig) -> None:
+    """The model counts 1.6 times what is estimated: what is foretold bounds what a compaction then comes to, on both sides."""
+    fetch = Counted(1_400)
+    made = manifest(
+        model={"name": FREE, "context_window": 90_000, "max_output_tokens": 1_000},
+        compaction=compacting(None, threshold=80_000, retained_tokens=6_000),
+    )
+
+    def play(request: Any, n: int) -> Any:
+        raw = sum(estimate_item(item, "o200k") for item in request.items) + estimate_text(request.system, "o200k") + 100
+        usage = Usage(input_tokens=int(raw * 1.6), output_tokens=20)
+        return reply(call("fetch", n=n) if n <= 12 else say("done"), usage=usage)
+
+    agent = Agent(play, name=FREE, capabilities=setup.models_of(made.model)[0].capabilities)
+    async with rig.open(agent, made, tools=[fetch.tool], compact_model=summariser()) as pod:
+        (await pod.run("fetch twelve")).raise_for_status()
+    view = outlook(rig.folder())
+    plan = view.plan()
+    assert view.state.history.calibration.whole(FREE) > 1.4
+    async with rig.open(agent, made, tools=[fetch.tool], compact_model=summariser()) as pod:
+        assert await pod.compact()
+    (completed,) = rig.of(e.CompactionCompleted)
+    assert view.least(plan) <= completed.after <= plan.expected
+    assert view.least(plan) > plan.before.overhead + plan.retained_tokens + 1_000, (
+        "raw tokens would foretell too little"
+    )
