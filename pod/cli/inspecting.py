@@ -49,6 +49,7 @@ AS_TOLD = frozenset(
         "permission.denied",
         "run.yielded",
         "retry",
+        "paced",
         "warning",
         "model.switched",
         "context.window_learned",
