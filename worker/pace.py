@@ -61,12 +61,13 @@ class Meter:
     """One limit. `left` remained of it when the provider last counted, less what was used since then and not yet read.
 
     `whole_at` is when it is whole again, None where that time has passed or was never told: then `left` is a guess that
-    holds until the next answer.
+    holds until the next answer. `issued` is the number of the last ticket when it was told.
     """
 
     left: int
     limit: int | None
     whole_at: float | None
+    issued: int = 0
 
 
 @dataclass(slots=True)
@@ -153,16 +154,19 @@ class Pace:
                 del self.meters[kind]
         for kind, reading in seen.items():
             ticket.explained = ticket.explained or reading.remaining < ticket.need[kind]
-            self._read(kind, reading, before[kind] - ticket.used[kind], now)
+            self._read(kind, reading, ticket, before[kind] - ticket.used[kind], now)
 
-    def _read(self, kind: int, reading: Reading, since: int, now: float) -> None:
+    def _read(self, kind: int, reading: Reading, ticket: Ticket, since: int, now: float) -> None:
         """`since` is what others have used while this request was on its way: the figure may not hold it yet."""
         meter = self.meters.get(kind)
         least = reading.remaining - since
         left = least if meter is None else min(max(meter.left, least), reading.remaining)
         limit = reading.limit or (None if meter is None else meter.limit)
         whole_at = None if reading.reset is None else now + reading.reset
-        self.meters[kind] = Meter(left, limit, whole_at)
+        if meter is not None and meter.whole_at is not None and ticket.number <= meter.issued:
+            # Both were on their way together: which of the two was told later is not known.
+            whole_at = meter.whole_at if whole_at is None else max(whole_at, meter.whole_at)
+        self.meters[kind] = Meter(left, limit, whole_at, self._number)
 
     def refused(self, ticket: Ticket, why: Refusal, hold: float | None, now: float) -> None:
         """Takes a refusal: all wait for `hold` seconds (None: they do not wait). Where no limit explains it, fewer may be in
