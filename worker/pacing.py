@@ -23,7 +23,7 @@ import anyio
 import anyio.lowlevel
 
 from worker.errors import ModelError, Overloaded, RateLimited
-from worker.pace import Pace, Reason, Ticket, Verdict
+from worker.pace import Pace, Reason, Refusal, Ticket, Verdict
 from worker.rates import KINDS, Kind, readings
 
 KEPT = 256
@@ -78,6 +78,10 @@ class Waits:
     waiting: int
 
 
+def nothing_heard(headers: Mapping[str, str]) -> None:
+    """For headers that nobody waits for."""
+
+
 class Turn:
     """The right to send one request: made by `Paces.turn`, and ended when the request is no longer on its way.
 
@@ -92,26 +96,25 @@ class Turn:
         self.waited = 0.0
         self.moved = False
 
-    @property
-    def heard(self) -> Callable[[Mapping[str, str]], None] | None:
-        """What is told the headers of the answer, None where nobody wants them."""
-        return None if self._shared is None else self._hear
-
-    def _hear(self, headers: Mapping[str, str]) -> None:
+    def heard(self, headers: Mapping[str, str]) -> None:
+        """The headers of the answer came: those about limits, names in lower case."""
         if self._shared is not None and self._ticket is not None:
             self._shared.heard(self._ticket, headers)
 
     def answered(self, output: int) -> None:
         """The request was answered, with so many output tokens."""
-        if self._shared is not None and self._ticket is not None:
-            self._shared.answered(self._ticket, output)
-            self.end()
+        shared, ticket = self._shared, self._ticket
+        self._shared = self._ticket = None
+        if shared is not None and ticket is not None:
+            shared.answered(ticket, output)
 
     def failed(self, error: ModelError, hold: float | None) -> None:
         """The request failed. A refusal for rate or load makes all wait for `hold` seconds; None: nobody waits."""
         if self._shared is not None and self._ticket is not None:
             if isinstance(error, RateLimited | Overloaded):
-                self._shared.refused(self._ticket, error, hold)
+                self._shared.refused(
+                    self._ticket, "overloaded" if isinstance(error, Overloaded) else "rate_limited", hold
+                )
             self.end()
 
     def end(self) -> None:
@@ -261,18 +264,18 @@ class Shared:
         self._changed(lambda now: self._pace.heard(ticket, told, now))
 
     def answered(self, ticket: Ticket, output: int) -> None:
-        """See `Pace.answered`."""
-        self._pace_of(lambda pace: pace.answered(ticket, output))
-
-    def refused(self, ticket: Ticket, error: RateLimited | Overloaded, hold: float | None) -> None:
-        """See `Pace.refused`."""
-        why = "overloaded" if isinstance(error, Overloaded) else "rate_limited"
-        self._pace_of(lambda pace: pace.refused(ticket, why, hold, self._clock()))
-
-    def _pace_of(self, change: Callable[[Pace], None]) -> None:
-        """A change before the end of a request, which lets the next one go."""
+        """See `Pace.answered`; this ends it."""
         with self._lock:
-            change(self._pace)
+            self._pace.answered(ticket, output)
+            self._pace.end(ticket)
+            woken = self._let_go(self._clock())[0] if self._queue else ()
+        for each in woken:
+            each.wake()
+
+    def refused(self, ticket: Ticket, why: Refusal, hold: float | None) -> None:
+        """See `Pace.refused`. Nobody is let go for it: `end` follows."""
+        with self._lock:
+            self._pace.refused(ticket, why, hold, self._clock())
 
     def end(self, ticket: Ticket) -> None:
         """See `Pace.end`."""

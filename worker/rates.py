@@ -38,7 +38,8 @@ _NAMES: dict[Kind, tuple[tuple[str, str, str], ...]] = {
 """Of each kind: the headers of the whole, of what remains, and of when it is whole again. Anthropic's `tokens` is the tightest of
 the others, and left out."""
 
-_PART = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|us|µs|ns|s|m|h|d)")
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,9})?", re.ASCII)
+_PART = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)(ms|us|µs|ns|s|m|h|d)", re.ASCII)
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
@@ -61,7 +62,6 @@ def readings(headers: Mapping[str, str], *, wall: float) -> tuple[Reading, ...]:
     if not headers:
         return ()
     found: list[Reading] = []
-    now = _told_time(headers.get("date"), wall)
     for kind, spellings in _NAMES.items():
         for limit_name, remaining_name, reset_name in spellings:
             remaining = _whole(headers.get(remaining_name))
@@ -70,7 +70,7 @@ def readings(headers: Mapping[str, str], *, wall: float) -> tuple[Reading, ...]:
             limit = _whole(headers.get(limit_name)) or None
             if limit is not None:
                 remaining = min(remaining, limit)
-            found.append(Reading(kind, remaining, limit, _seconds(headers.get(reset_name), now)))
+            found.append(Reading(kind, remaining, limit, _seconds(headers.get(reset_name), headers.get("date"), wall)))
             break
     return tuple(found)
 
@@ -87,27 +87,31 @@ def _told_time(text: str | None, wall: float) -> float:
 
 def _whole(text: str | None) -> int | None:
     """A whole number from 0 on, None for all else."""
-    value = (text or "").strip()
+    if text is None:
+        return None
+    value = text.strip()
     if not value.isascii() or not value.isdigit() or len(value) > LONGEST_TEXT:
         return None
     number = int(value)
     return number if number <= MOST else None
 
 
-def _seconds(text: str | None, now: float) -> float | None:
-    """Seconds from now: of a number, of a duration such as `6m0s` or `20ms`, or of a time as RFC 3339 has it. A time that
+def _seconds(text: str | None, date: str | None, wall: float) -> float | None:
+    """Seconds from the time of the answer: of a number, of a duration such as `6m0s` or `20ms`, or of a time as RFC 3339 has it. A time that
     has passed is 0."""
     value = (text or "").strip()
     if not value or len(value) > LONGEST_TEXT:
         return None
-    if re.fullmatch(r"\d{1,15}(?:\.\d{1,9})?", value, re.ASCII):
+    if _NUMBER.fullmatch(value):
         return float(value)
+    if (part := _PART.fullmatch(value)) is not None:
+        return float(part[1]) * _UNITS[part[2]]
     if value.isascii() or "µ" in value:
         parts = _PART.findall(value)
         if parts and "".join(f"{number}{unit}" for number, unit in parts) == value:
             return sum(float(number) * _UNITS[unit] for number, unit in parts)
     try:
-        date = datetime.fromisoformat(value)
-        return max((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() - now, 0.0)
+        at = datetime.fromisoformat(value)
+        return max((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - _told_time(date, wall), 0.0)
     except (ValueError, OverflowError):
         return None

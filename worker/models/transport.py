@@ -399,9 +399,12 @@ class Transport:
 
 
 def _about_rates(headers: Any) -> dict[str, str]:
-    """The headers about limits. Looked for among the raw ones, which costs a tenth of decoding all of them."""
+    """The headers about limits. Looked for among the raw ones: most answers have none, and decoding them all takes long."""
     found: dict[str, str] = {}
-    for raw, value in headers.raw:
+    pairs: list[tuple[bytes, bytes]] = headers.raw
+    if b"ratelimit" not in b" ".join([name for name, _ in pairs]).lower():
+        return found
+    for raw, value in pairs:
         name = raw.lower()
         if b"ratelimit" in name or name == b"date":
             found[name.decode("latin-1")] = value.decode("latin-1")
