@@ -63,6 +63,15 @@ def test_a_figure_that_is_older_than_another_one_does_not_raise_what_remains() -
     assert at(state) == 1.0
 
 
+def test_a_figure_that_comes_late_does_not_take_off_twice_what_it_holds_already() -> None:
+    state = pace()
+    slow, second, third = [take(state) for _ in range(3)]
+    for ticket, remaining in ((second, 9), (third, 8), (slow, 7)):
+        state.heard(ticket, [Reading("requests", remaining, 10, 1.0)], 0.0)
+        state.end(ticket)
+    assert [limit[1] for limit in state.known(0.0)] == [7]
+
+
 def test_a_later_figure_counts_whatever_was_thought() -> None:
     state = pace()
     state.heard(take(state), [Reading("requests", 0, 2, 100.0)], 0.0)
