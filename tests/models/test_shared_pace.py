@@ -185,3 +185,23 @@ async def test_a_request_that_breaks_or_is_cancelled_in_mid_stream_leaves_nothin
         assert scope.cancelled_caught
         assert paces().view() == (PaceView("openai-chat:m", server.url, in_flight=0, waiting=0),)
         await model.aclose()
+
+
+@pytest.mark.parametrize(
+    ("wire", "name", "speaks"),
+    [("openai", "openai:gpt-6-sol", openai), ("anthropic", "anthropic:claude-opus-5-5", anthropic)],
+)
+async def test_a_compaction_by_the_provider_takes_its_turn_and_hears_of_limits(
+    wire: Any, name: str, speaks: Speaks
+) -> None:
+    refusal = Http(429, {"error": {"message": "slow down", "type": "rate_limit_error"}}, speaks(3, 60.0))
+    with ProviderServer([Answer("ok")], wire=wire, compacts=lambda _: refusal) as server:
+        model = create_model(name, ModelSettings(base_url=server.url, api_key_env="PACE_TEST_KEY"))
+        worker = make_worker(model, retry=RetryPolicy(max_attempts=1))
+        assert await worker.ask("hi") == Finished("ok")
+        assert paces().view()[0].limits == ()
+        with pytest.raises(RateLimited):
+            await worker.sender.compact(model, len(worker.history.view))
+        await model.aclose()
+    (view,) = paces().view()
+    assert (view.in_flight, [limit.remaining for limit in view.limits]) == (0, [3])
