@@ -115,18 +115,26 @@ class Pace:
 
     def _until(self, kind: int, need: int, now: float) -> float:
         """When this limit lets so much through."""
-        meter = self.meters[kind]
-        if meter.whole_at is not None and now >= meter.whole_at:
-            if meter.limit is None:
-                del self.meters[kind]
-                return now
-            meter.left, meter.whole_at = meter.limit, None
+        self._renew(kind, now)
+        meter = self.meters.get(kind)
+        if meter is None:
+            return now
         if meter.left - self._held[kind] >= (need if meter.limit is None else min(need, meter.limit)):
             return now
         if meter.whole_at is not None:
             return meter.whole_at
         # Nothing is known of the time: the first answer tells. Where none is to come, one request has to ask.
         return math.inf if self.in_flight else now
+
+    def _renew(self, kind: int, now: float) -> None:
+        """A limit whose time has come is whole again; one that is not known is forgotten."""
+        meter = self.meters[kind]
+        if meter.whole_at is None or now < meter.whole_at:
+            return
+        if meter.limit is None:
+            del self.meters[kind]
+        else:
+            meter.left, meter.whole_at = meter.limit, None
 
     def take(self, need: tuple[int, ...], now: float, waiting: int = 0) -> Ticket:
         """Lets a request go and reserves what it needs. `waiting` is how many wait behind it."""
@@ -223,11 +231,12 @@ class Pace:
 
     def known(self, now: float) -> list[tuple[int, int, int | None, float | None]]:
         """Each limit: kind, what remains less what is on its way, the whole, and when it is whole again."""
-        return [
-            (kind, max(meter.left - self._held[kind], 0), meter.limit, meter.whole_at)
-            for kind, meter in sorted(self.meters.items())
-            if meter.limit is not None or meter.whole_at is None or meter.whole_at > now
-        ]
+        found: list[tuple[int, int, int | None, float | None]] = []
+        for kind in sorted(self.meters):
+            self._renew(kind, now)
+            if (meter := self.meters.get(kind)) is not None:
+                found.append((kind, max(meter.left - self._held[kind], 0), meter.limit, meter.whole_at))
+        return found
 
     def settled(self, now: float) -> bool:
         """Whether nothing is on its way and nothing known holds anybody back: it may be forgotten."""

@@ -16,8 +16,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -124,14 +123,6 @@ class Turn:
         if shared is not None and ticket is not None:
             shared.end(ticket)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end()
-
 
 class _Waiter:
     """A request in the queue. Its event belongs to the loop of its thread."""
@@ -182,7 +173,8 @@ class Shared:
         self._pace = pace
         self._clock = clock
         self._wall = wall
-        self._lock = threading.Lock()
+        # Reentrant: the garbage collector may end a request that waits anywhere, also in here.
+        self._lock = threading.RLock()
         self._queue: OrderedDict[int, _Waiter] = OrderedDict()
 
     def enter(self, tokens: int, output: int) -> Ticket | _Waiter | None:
@@ -235,7 +227,8 @@ class Shared:
                     woken.append(first)
                 first.until = until
                 break
-            self._queue.popitem(last=False)
+            if self._queue.pop(id(first), None) is None:
+                continue
             first.ticket = self._pace.take(first.need, now, len(self._queue))
             woken.append(first)
         return woken, verdict
@@ -320,6 +313,7 @@ class Paces:
     ) -> None:
         self._shared: dict[Account, Shared] = {}
         self._lock = threading.Lock()
+        self._full = KEPT
         self._horizon = horizon
         self._clock = clock
         self._wall = wall
@@ -371,8 +365,9 @@ class Paces:
 
     def _made(self, account: Account) -> Shared:
         with self._lock:
-            if len(self._shared) >= KEPT:
+            if len(self._shared) >= self._full:
                 self._shared = {each: shared for each, shared in self._shared.items() if not shared.forget()}
+                self._full = max(KEPT, 2 * len(self._shared))
             known = self._shared.get(account)
             if known is None:
                 pace = Pace(self._horizon) if self._chance is None else Pace(self._horizon, self._chance)

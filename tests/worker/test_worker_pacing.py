@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
@@ -36,6 +38,14 @@ def told(remaining: int, limit: int = 10, reset: str = "10s") -> dict[str, str]:
     }
 
 
+@contextmanager
+def ending(turn: Turn) -> Iterator[Turn]:
+    try:
+        yield turn
+    finally:
+        turn.end()
+
+
 def timed(**more: Any) -> Paces:
     return Paces(clock=anyio.current_time, wall=lambda: 0.0, **{"chance": lambda: 0.5, **more})
 
@@ -57,7 +67,7 @@ async def test_those_that_wait_go_in_the_order_in_which_they_came() -> None:
     (await heard(shared, 0, 3)).end()
 
     async def one(number: int) -> None:
-        with await shared.turn(ONE) as turn:
+        with ending(await shared.turn(ONE)) as turn:
             order.append((anyio.current_time() - began, number))
             await anyio.sleep(1)
             turn.heard(told(2 - number % 3, 3))
@@ -91,7 +101,7 @@ async def test_one_that_is_cancelled_in_the_moment_of_its_turn_gives_it_to_the_n
     holder = await shared.turn(ONE)
 
     async def one(number: int, scope: anyio.CancelScope) -> None:
-        with scope, await shared.turn(ONE):
+        with scope, ending(await shared.turn(ONE)):
             went.append(number)
 
     async with anyio.create_task_group() as group:
@@ -314,7 +324,7 @@ def test_loops_in_several_threads_share_a_pace_and_wake_each_other() -> None:
 
     async def many(name: str) -> None:
         async def one() -> None:
-            with await shared.turn(ONE) as turn:
+            with ending(await shared.turn(ONE)) as turn:
                 assert shared.view()[0].in_flight <= (shared.view()[0].most or 0)
                 await anyio.sleep(0)
                 turn.answered(1)
