@@ -352,6 +352,18 @@ class Retrying(_Event):
     model: str
 
 
+class Paced(_Event):
+    """A request waits for its turn, since the account's requests are limited: `wait` seconds at least (0: not known), one of
+    `waiting` in this process. `reason` is the limit, the refusal (`rate_limited`, `overloaded`) or `in_flight`: the end of
+    another request."""
+
+    type: Literal["paced"] = "paced"
+    model: str
+    reason: str
+    wait: float
+    waiting: int
+
+
 class ModelSwitched(_Event):
     """A fallback model takes over, or was passed over."""
 
@@ -462,8 +474,8 @@ Event: TypeAlias = Annotated[
     Init | InputReceived | InputRejected | RunStarted | InstructionsChanged
     | RunYielded | RunEnded | RequestStarted | RequestCompleted | TextDelta | ToolStarted
     | ToolCompleted | ContextPruned | ContextMeasured | ContextAdded | WindowLearned | SizeRefused | ContextCounted | CompactionStarted
-    | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified | Retrying
-    | ModelSwitched | Warning_
+    | CompactionRung | CompactionNative | CompactionProgress | CompactionCompleted | CompactionFailed | SegmentStarted | SegmentVerified
+    | Retrying | Paced | ModelSwitched | Warning_
     | ApprovalAskedEvent | ApprovalAnsweredEvent | PermissionDeniedEvent | HookRan | McpServer | OrphanKilled | LogRepaired | Result,
     Field(discriminator="type"),
 ]  # fmt: skip
@@ -529,6 +541,7 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     w.Retry: lambda r: Retrying(
         error=r.error, message=r.message, attempt=r.attempt, max_attempts=r.max_attempts, wait=r.wait, model=r.model
     ),
+    w.Paced: lambda r: Paced(model=r.model, reason=r.reason, wait=r.wait, waiting=r.waiting),
     w.ModelSwitched: lambda r: ModelSwitched(
         from_model=r.from_model, to_model=r.to_model, reason=r.reason, skipped=r.skipped
     ),

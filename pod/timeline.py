@@ -335,6 +335,8 @@ def _other(event: Event) -> Step | None:
     match event.type:
         case "retry":
             return {"error": event.error, "attempt": event.attempt, "wait": event.wait}
+        case "paced":
+            return {"reason": event.reason, "wait": event.wait, "waiting": event.waiting}
         case "warning":
             return {"code": event.code, "message": event.message}
         case "approval.asked":

@@ -6,9 +6,17 @@ import signal
 
 import pytest
 
+from worker.pacing import paces
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts jobs in the background so, and every process that a test starts and interrupts would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def fresh_paces() -> None:
+    """What a test's server said of limits is not for a later one that gets the same port."""
+    paces().forget()
 
 
 @pytest.fixture(params=["asyncio", "trio"])

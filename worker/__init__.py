@@ -80,6 +80,7 @@ if TYPE_CHECKING:
     from worker.models.base import Capabilities, Delta, Model, ModelSettings, Reply, Request, ToolSpec, Usage
     from worker.models.registry import create_model
     from worker.occupancy import Occupancy
+    from worker.pacing import Paces, PaceView, paces, use_paces
     from worker.records import Journal, MemoryJournal, Record, Warned
     from worker.results import Cancelled, Failed, Finished, LimitReached, Outcome, Paused, Yielded
     from worker.retry import RetryPolicy
@@ -99,6 +100,7 @@ _HOMES = {
     "models.base": "Capabilities Delta Model ModelSettings Reply Request ToolSpec Usage",
     "models.registry": "create_model",
     "occupancy": "Occupancy",
+    "pacing": "PaceView Paces paces use_paces",
     "records": "Journal MemoryJournal Record Warned",
     "results": "Cancelled Failed Finished LimitReached Outcome Paused Yielded",
     "retry": "RetryPolicy",
@@ -146,6 +148,8 @@ __all__ = [
     "OpaqueItem",
     "OrderItem",
     "Outcome",
+    "PaceView",
+    "Paces",
     "Pause",
     "Paused",
     "ReasoningItem",
@@ -172,7 +176,9 @@ __all__ = [
     "Yielded",
     "create_model",
     "make_worker",
+    "paces",
     "tool",
+    "use_paces",
 ]
 
 

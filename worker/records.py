@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from worker.budget import DEFAULT_BUFFER
 from worker.items import ContextItem, Item, OrderItem, ReplyItem, ToolResultItem, UserItem
 from worker.models.base import Refusals, StopReason, Usage
+from worker.pace import Reason
 
 
 class Record(BaseModel):
@@ -147,6 +148,19 @@ class Retry(Record):
     wait: float
     model: str = ""
     status: int | None = None
+
+
+class Paced(Record):
+    """A request waits for its turn, since the account's requests are limited: put once for each wait that takes more than a
+    second. `reason` is what is waited for (a limit to be whole again, the end of a refusal, the end of a request in flight),
+    `wait` for how many seconds at least (0: not known), `waiting` how many requests of this process wait for the account.
+    """
+
+    kind = "paced"
+    model: str
+    reason: Reason
+    wait: float = 0.0
+    waiting: int = 1
 
 
 class ModelSwitched(Record):

@@ -32,13 +32,14 @@ class RetryPolicy:
         """
         if not error.retryable or attempt >= self.max_attempts:
             return None
-        if error.retry_after is not None:
-            if error.retry_after > self.longest_wait:
-                return None
-            pause = max(error.retry_after, 0.0)
-        else:
-            pause = self.chance() * min(self.cap, self.base * 2 ** (attempt - 1))
-        return pause if waited + pause <= self.max_seconds else None
+        pause = self.pause(error, attempt)
+        return None if pause is None or waited + pause > self.max_seconds else pause
+
+    def pause(self, error: ModelError, attempt: int) -> float | None:
+        """Seconds for which the provider is left alone after this try, None where it asks for too many."""
+        if error.retry_after is None:
+            return self.chance() * min(self.cap, self.base * 2 ** min(attempt - 1, 32))
+        return None if error.retry_after > self.longest_wait else max(error.retry_after, 0.0)
 
     def gave_up(self, attempt: int, waited: float) -> str:
         """What was tried, with the bounds, for the error that ends it."""

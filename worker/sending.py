@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
@@ -21,6 +21,7 @@ from worker.models.base import (
     Compacted,
     CompactsNatively,
     Emit,
+    Heard,
     JudgesMemories,
     Model,
     Refusals,
@@ -30,7 +31,17 @@ from worker.models.base import (
 )
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
-from worker.records import ModelSwitched, ProviderRefused, Retry, SizeRefused, TokensCounted, Warned, WindowLearned
+from worker.pacing import Account, Turn, Waits, nothing_heard, paces
+from worker.records import (
+    ModelSwitched,
+    Paced,
+    ProviderRefused,
+    Retry,
+    SizeRefused,
+    TokensCounted,
+    Warned,
+    WindowLearned,
+)
 from worker.retry import RetryPolicy
 from worker.sizing import Sizing
 
@@ -98,7 +109,7 @@ class Follower:
         return self.wire.pieces()
 
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Reply | Compacted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +143,7 @@ class Sender(Sizing):
     resting: dict[str, float] = field(default_factory=dict[str, float])
     _rests: float = 0.0
     _told: bool = False
+    _heard: Heard = nothing_heard
     _followers: dict[str, Follower] = field(default_factory=dict[str, Follower])
 
     async def measure(self) -> None:
@@ -242,7 +254,8 @@ class Sender(Sizing):
             wire.extend(self.history.view[:upto])
             return replace(self._made(model, self.history.view[:upto], wire.pieces()), focus=focus)
 
-        return await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto))
+        tokens = self.occupancy_of_head(model, upto).tokens
+        return await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto), tokens)
 
     async def _try(self, model: Model, emit: Emit) -> Answered:
         occupancy = self.occupancy(model)
@@ -255,7 +268,7 @@ class Sender(Sizing):
         def ask(request: Request) -> Awaitable[Reply]:
             return model.send(request, emit)
 
-        tried = await self._until(model, lambda: self._request(model), ask, anew)
+        tried = await self._until(model, lambda: self._request(model), ask, anew, occupancy.tokens)
         return Answered(
             tried.answer, model, tried.attempts, tried.seconds, occupancy, self.budget(model).buffer
         )  # fmt: skip
@@ -266,13 +279,15 @@ class Sender(Sizing):
         make: Callable[[], Request],
         ask: Callable[[Request], Awaitable[T]],
         size: Callable[[], Occupancy],
+        tokens: int,
     ) -> Tried[T]:
         """Asks until there is an answer or no more patience. Raises the last `ModelError`, with its attempts.
 
-        A request that is made anew, in another form, is sent only where its `size` is not above the ceiling.
+        A request that is made anew, in another form, is sent only where its `size` is not above the ceiling. `tokens` is
+        its size as it is now.
         """
         try:
-            return await self._asked(model, make, ask, size)
+            return await self._asked(model, make, ask, size, tokens)
         finally:
             self._refused(model)
 
@@ -289,18 +304,28 @@ class Sender(Sizing):
         make: Callable[[], Request],
         ask: Callable[[Request], Awaitable[T]],
         size: Callable[[], Occupancy],
+        tokens: int,
     ) -> Tried[T]:
-        started, doubted = self.clock(), ""
+        began, doubted = self.clock(), ""
+        started = began
         request = make()
         attempt = empty = repairs = 0
         while True:
+            turn = await self._turn(model, tokens, request.max_output_tokens)
+            if not attempt or turn.moved:
+                # Waiting while others get their answers is no sign that this one will get none.
+                started += turn.waited
             attempt += 1
             try:
-                return Tried(await ask(request), attempt, self.clock() - started)
+                self._heard = turn.heard
+                answer = await ask(request)
+                turn.answered(answer.usage.output_tokens)
+                return Tried(answer, attempt, self.clock() - began)
             except ModelError as e:
                 e.model, e.attempts = e.model or model.name, attempt
                 waited = self.clock() - started
                 wait = self.retry.wait(e, attempt, waited)
+                turn.failed(e, self.retry.pause(e, attempt) if wait is None else wait)
                 if e.code == EMPTY_STREAM and not e.retryable and empty < EMPTY_STREAMS:
                     empty += 1
                     wait = self.retry.wait(StreamBroken(e.message), attempt, waited)
@@ -326,6 +351,18 @@ class Sender(Sizing):
                 )  # fmt: skip
                 await self.ledger.sync()
                 await anyio.sleep(wait)
+            finally:
+                turn.end()
+
+    async def _turn(self, model: Model, tokens: int, output: int) -> Turn:
+        """The request's turn among all that ask the model's account; a wait for it that takes long is put on record."""
+        account: Account | None = getattr(model, "account", None)
+
+        def tell(waits: Waits) -> None:
+            wait = round(waits.seconds, 3)
+            self.ledger.put(Paced(model=model.name, reason=waits.reason, wait=wait, waiting=waits.waiting))
+
+        return await paces().turn(account, tokens, output, tell)
 
     def _grown(self, model: Model, error: ModelError, size: Occupancy) -> OverBudget:
         limit = f"above the ceiling of {self.limit(model):,} for {model.name}"
@@ -345,7 +382,12 @@ class Sender(Sizing):
             encoded=pieces,
             max_output_tokens=self.budget(model).output,
             cache_key=self.cache_key,
+            heard=self._hear,
         )
+
+    def _hear(self, headers: Mapping[str, str]) -> None:
+        """Headers of the answer to the request that is on its way: one at a time."""
+        self._heard(headers)
 
     def _rebuilt(self, model: Model) -> None:
         """Says, once in a segment for each model, that a memory is read in words since another model made it."""

@@ -48,6 +48,7 @@ AS_TOLD = frozenset(
         "permission.denied",
         "run.yielded",
         "retry",
+        "paced",
         "warning",
         "model.switched",
         "context.window_learned",

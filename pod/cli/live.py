@@ -10,14 +10,14 @@ from rich.live import Live as RichLive
 from rich.text import Text
 
 from pod.cli.failing import note
-from pod.cli.progress import Lines, headline
+from pod.cli.progress import Lines, headline, turn_line
 from pod.cli.text import money, one_line, share, span
 from pod.events import Event, Init
 from pod.manifest.model import BETWEEN_RUNS
 
 _STYLES = (
-    ("warning", "yellow"), ("retry", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("roll", "cyan"), ("pruned", "cyan"),
-    ("  denied", "red"), ("request", "dim"), ("  ", "none"),
+    ("warning", "yellow"), ("retry", "yellow"), ("waits for", "yellow"), ("compaction failed", "red"), ("compact", "cyan"), ("roll", "cyan"),
+    ("pruned", "cyan"), ("  denied", "red"), ("request", "dim"), ("  ", "none"),
 )  # fmt: skip
 
 
@@ -151,6 +151,8 @@ class State:
                 self._do("between requests")
             case "retry":
                 self._do(f"waits to send again: {event.error}")
+            case "paced":
+                self._do(turn_line(event))
             case _:
                 pass
 

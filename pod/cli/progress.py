@@ -14,8 +14,26 @@ from interceptors.approvals import reach_of
 from pod.cli.failing import note
 from pod.cli.output import Output
 from pod.cli.text import count, money, one_line, share, span, told
-from pod.events import Event, Init
+from pod.events import Event, Init, Paced
 from pod.result import RunResult
+
+TURNS = {
+    "requests": "the limit on requests",
+    "tokens": "the limit on tokens",
+    "input_tokens": "the limit on input tokens",
+    "output_tokens": "the limit on output tokens",
+    "rate_limited": "the provider refused others for their rate",
+    "overloaded": "the provider is overloaded",
+    "in_flight": "fewer requests go at a time after a refusal",
+}
+"""What a request waits for before its turn, in words."""
+
+
+def turn_line(event: Paced) -> str:
+    """A request that waits for its turn."""
+    least = f", {span(event.wait)} at least" if event.wait else ""
+    others = f", {count(event.waiting, 'request')} wait" if event.waiting > 1 else ""
+    return f"waits for its turn: {TURNS.get(event.reason, event.reason)}{least}{others}"
 
 
 class Progress(Protocol):
@@ -192,6 +210,8 @@ class Lines:
                     f"retry {event.attempt} of {event.max_attempts} in {span(event.wait)}: "
                     f"{event.error}: {event.message}"
                 )
+            case "paced":
+                return self._cut(turn_line(event))
             case "model.switched":
                 verb = "passed over" if event.skipped else "takes over"
                 return self._cut(f"{event.to_model} {verb}: {event.reason}")

@@ -406,7 +406,7 @@ _POD: tuple[type[Record], ...] = (
 )  # fmt: skip
 _WORKER: tuple[type[Record], ...] = (
     w.Input, w.Admitted, w.Withdrawn, w.ContextAdded, w.Edited, w.Pruned, w.ReplyRecord, w.ToolStarted, w.ToolResult,
-    w.Retry, w.ModelSwitched, w.WindowLearned, w.ProviderRefused, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
+    w.Retry, w.Paced, w.ModelSwitched, w.WindowLearned, w.ProviderRefused, w.SizeRefused, w.TokensCounted, w.ToolsChanged, w.Warned,
 )  # fmt: skip
 
 

@@ -128,6 +128,11 @@ def test_waits_grow_with_full_jitter_up_to_their_cap() -> None:
     most = RetryPolicy(max_attempts=20, max_seconds=1e9, chance=lambda: 1.0)
     waits = [most.wait(Overloaded("x"), n, 0.0) for n in range(1, 10)]
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert (
+        most.wait(Overloaded("x"), 19, 0.0)
+        == RetryPolicy(10_000, 1e9, chance=lambda: 1.0).wait(Overloaded("x"), 9_000, 0.0)
+        == 30
+    )
     least = RetryPolicy(chance=lambda: 0.0)
     assert least.wait(Overloaded("x"), 1, 0.0) == 0.0
     assert RetryPolicy(chance=lambda: 0.5).wait(Overloaded("x"), 3, 0.0) == 1.0

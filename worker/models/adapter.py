@@ -43,6 +43,7 @@ from worker.models.encoding import count as whole_number
 from worker.models.reported import OVERRUN, checked
 from worker.models.table import capabilities
 from worker.models.transport import SDK, Transport, check_base_url, is_loopback
+from worker.pacing import Account
 from worker.text import clean, sha256
 
 RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instructions"})
@@ -235,6 +236,11 @@ class HttpModel:
         return self._capabilities
 
     @property
+    def account(self) -> Account:
+        """What its provider limits as one; its requests keep to the pace of that (see `worker.pacing`)."""
+        return self._transport.account
+
+    @property
     def encoder(self) -> SideEncoder:
         """How this API writes items. Another one after `repair`."""
         return self._encoder
@@ -341,7 +347,7 @@ class HttpModel:
         sink = self.assembler(request, emit)
         with self.judging(request):
             try:
-                answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait)
+                answer = await self._transport.exchange(self.path, body, headers, sink, wait=wait, heard=request.heard)
             except StreamBroken:
                 if sink.empty:
                     raise self._empty(body) from None

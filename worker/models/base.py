@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -125,6 +125,10 @@ class Capabilities:
     max_output_origin: str = ""
 
 
+Heard: TypeAlias = Callable[[Mapping[str, str]], None]
+"""Takes headers of an answer, names in lower case."""
+
+
 class ToolSpec(NamedTuple):
     """A tool as a model is told of it: `parameters` is a JSON Schema of type object."""
 
@@ -149,6 +153,8 @@ class Encoder(Protocol):
 class Request:
     """One request: the view as items and as the encoded messages (with commas between them, without brackets), whole or in
     pieces that follow each other. `focus` is what a compaction of it should look at above all, where its way can be told.
+    `heard` wants the headers of the answer that are about limits, as soon as they are there, names in lower case (see
+    `worker.pacing`).
     """
 
     system: str
@@ -158,6 +164,7 @@ class Request:
     max_output_tokens: int
     cache_key: str = ""
     focus: str = ""
+    heard: Heard | None = field(default=None, compare=False, repr=False)
 
     @property
     def pieces(self) -> tuple[bytes, ...]:

@@ -230,7 +230,9 @@ class ResponsesModel(CompactingModel):
         fields |= {key: extra[key] for key in _EXTRA_OF_COMPACT if key in extra}
         body = b"".join((dumps(fields)[:-1], b',"input":[', *request.pieces, b"]}"))
         with self.judging(request):
-            answer = await self._transport.ask(self.compact_path, body, self.headers(request), wait=COMPACT_WAIT)
+            answer = await self._transport.ask(
+                self.compact_path, body, self.headers(request), wait=COMPACT_WAIT, heard=request.heard
+            )
             value = mapping(answer.value)
             if value.get("error"):
                 raise classify(200, value, model=self.name)

@@ -6,6 +6,7 @@ models and its retries are not used: the body is bytes that were encoded once, a
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import ipaddress
 import json
@@ -19,9 +20,10 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from worker.errors import AuthFailed, BadRequest, ConfigError, ModelError, ProviderDown, StreamBroken, StreamStalled
-from worker.models.base import ModelSettings
+from worker.models.base import Heard, ModelSettings
 from worker.models.classify import classify
 from worker.models.sse import EventTooLarge, SSEParser
+from worker.pacing import Account
 
 SDK: TypeAlias = Literal["openai", "anthropic"]
 
@@ -45,6 +47,12 @@ KEEP_PLAIN = 16 * 1024 * 1024
 
 NO_KEY = "none"
 """Sent as the key to a server that was given none."""
+
+OF_THE_ACCOUNT = ("authorization", "x-api-key", "api-key", "openai-organization", "openai-project")
+"""Headers of the settings that say whose limits count, as a key does."""
+
+_MARK = os.urandom(32)
+"""Goes into what stands for a key: outside of this process that can't be compared with anything."""
 
 
 class Answer(NamedTuple):
@@ -127,19 +135,28 @@ class Transport:
         self._client: Any = None
         self._loop: object = None
         self._key = ""
+        self._account: Account | None = None
+        self._account_of: object = None
 
     async def exchange(
-        self, path: str, body: bytes, headers: Mapping[str, str], sink: Sink, *, wait: float = 0.0
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        sink: Sink,
+        *,
+        wait: float = 0.0,
+        heard: Heard | None = None,
     ) -> Mapping[str, str]:
         """Posts `body`, feeds the stream to `sink`, and returns the answer's headers.
 
-        `wait` is how many seconds without content are borne, where that is more than the settings allow. Raises
-        `ModelError`. However it ends, also cancelled, the connection is closed or back in the pool when it
-        returns.
+        `wait` is how many seconds without content are borne, where that is more than the settings allow; `heard` is told
+        the headers about limits when they come, also those of a refusal. Raises `ModelError`. However it ends, also
+        cancelled, the connection is closed or back in the pool when it returns.
         """
         client = await self._ready()
         with anyio.CancelScope(deadline=anyio.current_time() + ATTEMPT_TIMEOUT) as attempt:
-            response = await self._post(client, path, body, headers, wait)
+            response = await self._post(client, path, body, headers, wait, heard)
             try:
                 await self._read(response, sink, max(self._settings.idle_timeout, wait))
             except ModelError as e:
@@ -154,15 +171,37 @@ class Transport:
         """Makes the client where there is none yet."""
         await self._ready()
 
-    async def ask(self, path: str, body: bytes, headers: Mapping[str, str], *, wait: float = 0.0) -> Answer:
+    @property
+    def account(self) -> Account:
+        """What the provider limits as one, for requests that are sent now: this address, key and model."""
+        if self._given is not None:
+            key = getattr(self._given, "api_key", None) or f"client {id(self._given)}"
+        elif self._key_env is None:
+            key = NO_KEY
+        elif self._client is not None:
+            key = self._key
+        else:
+            key = os.environ.get(self._key_env, "").strip()
+        if self._account is None or self._account_of != key:
+            url = self._base_url if self._given is None else str(getattr(self._given, "base_url", "")).rstrip("/")
+            given = {name.lower(): value for name, value in self._settings.extra_headers.items()}
+            parts = [str(key), *(given.get(name, "") for name in OF_THE_ACCOUNT)]
+            mark = hashlib.blake2b("\0".join(parts).encode(errors="replace"), key=_MARK, digest_size=16)
+            self._account, self._account_of = Account(self._model, url, mark.hexdigest()), key
+        return self._account
+
+    async def ask(
+        self, path: str, body: bytes, headers: Mapping[str, str], *, wait: float = 0.0, heard: Heard | None = None
+    ) -> Answer:
         """Posts `body` and returns the JSON of the answer. Raises `ModelError`.
 
-        `wait` is how many seconds the server may think before it answers, where that is more than the settings allow.
+        `wait` is how many seconds the server may think before it answers, where that is more than the settings allow;
+        `heard` is as that of `exchange`.
         However it ends, also cancelled, the connection is closed or back in the pool when it returns.
         """
         import httpx2
 
-        response = await self._post(await self._ready(), path, body, headers, wait)
+        response = await self._post(await self._ready(), path, body, headers, wait, heard)
         chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
         kept, ended = bytearray(), False
         failure: ModelError
@@ -189,7 +228,9 @@ class Transport:
             with anyio.CancelScope(shield=True):
                 await client.close()
 
-    async def _post(self, client: Any, path: str, body: bytes, headers: Mapping[str, str], wait: float = 0.0) -> Any:
+    async def _post(
+        self, client: Any, path: str, body: bytes, headers: Mapping[str, str], wait: float, heard: Heard | None
+    ) -> Any:
         import httpx2
 
         sdk = importlib.import_module(self._sdk)
@@ -210,8 +251,13 @@ class Transport:
         payload: dict[str, Any] = {"content": body} if plain else {"body": json.loads(body)}
         failure: ModelError
         try:
-            return await client.post(path, cast_to=httpx2.Response, stream=True, options=options, **payload)
+            response = await client.post(path, cast_to=httpx2.Response, stream=True, options=options, **payload)
+            if heard is not None:
+                heard(_about_rates(response.headers))
+            return response
         except sdk.APIStatusError as e:
+            if heard is not None:
+                heard(_about_rates(e.response.headers))
             failure = self._status_error(e.response)
         except sdk.APITimeoutError as e:
             failure = ProviderDown(f"no answer in time ({self._cause(e)})", model=self._model)
@@ -350,6 +396,19 @@ class Transport:
             # The SDK reads these from the environment; they are nobody else's business.
             made["default_headers"] = {"OpenAI-Organization": sdk.Omit(), "OpenAI-Project": sdk.Omit()}
         return sdk.AsyncOpenAI(**made)
+
+
+def _about_rates(headers: Any) -> dict[str, str]:
+    """The headers about limits. Looked for among the raw ones: most answers have none, and decoding them all takes long."""
+    found: dict[str, str] = {}
+    pairs: list[tuple[bytes, bytes]] = headers.raw
+    if b"ratelimit" not in b" ".join([name for name, _ in pairs]).lower():
+        return found
+    for raw, value in pairs:
+        name = raw.lower()
+        if b"ratelimit" in name or name == b"date":
+            found[name.decode("latin-1")] = value.decode("latin-1")
+    return found
 
 
 def _request_id(headers: Mapping[str, str]) -> str | None:

@@ -117,11 +117,13 @@ class Connection:
         fault: Fault | None = None,
         pause: float = 0.0,
         stopping: threading.Event | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> bool:
         """An event stream, one chunk for each piece."""
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._sock.sendall(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-            b"transfer-encoding: chunked\r\nx-request-id: req_%d\r\n\r\n" % number
+            b"transfer-encoding: chunked\r\nx-request-id: req_%d\r\n%b\r\n" % (number, more.encode("latin-1"))
         )
         data = list(events)
         if split:

@@ -280,8 +280,9 @@ class ProviderServer:
                 pings = [ping] * step.pings
                 events = [piece for event in events for piece in (*pings, event)]
                 return connection.stream(
-                    events, number, split=step.split, fault=step.fault, pause=step.pause, stopping=self._stopping
-                )
+                    events, number, split=step.split, fault=step.fault, pause=step.pause, stopping=self._stopping,
+                    headers=step.headers,
+                )  # fmt: skip
 
     def _count(self, connection: Connection, request: RecordedRequest, number: int) -> bool:
         answer = Http(404, error_body(self.wire, "no such path", kind="not_found_error"))

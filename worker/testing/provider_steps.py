@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
-from worker.testing.checked import as_json, at_least, listed, of_type, one_of
+from worker.testing.checked import as_json, at_least, listed, of_type, one_of, texts
 from worker.testing.provider_http import Fault, Http
 from worker.testing.provider_wires import Call, Tokens
 
@@ -19,7 +19,8 @@ class Answer:
     `length`, `refusal`, `pause`, or a wire's own word; left out it follows from the calls; an empty one is sent as
     null. `refusal` says that the text is the wire's refusal. `pings` are sent before each event. `split` is the size in
     bytes of the pieces that are written, so that characters are cut. `fault` ends the stream early, after `after`
-    events (all but the terminal ones where left out). `pause` is the number of seconds between events.
+    events (all but the terminal ones where left out). `pause` is the number of seconds between events. `headers` are sent before the
+    stream, as those about limits are.
     """
 
     text: str = ""
@@ -33,8 +34,10 @@ class Answer:
     fault: Fault | None = None
     after: int | None = None
     pause: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
+        texts("Answer.headers", self.headers)
         for name in ("text", "reasoning"):
             of_type(f"Answer.{name}", getattr(self, name), str, "a text")
         listed("Answer.calls", self.calls, Call, "a Call")
