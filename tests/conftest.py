@@ -5,12 +5,18 @@ from __future__ import annotations
 import signal
 
 import pytest
+from hypothesis import settings
 
 from worker.pacing import paces
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts jobs in the background so, and every process that a test starts and interrupts would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# How fast a machine is says nothing of a property; what must be fast is measured by `make bench`.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 @pytest.fixture(autouse=True)

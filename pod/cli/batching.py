@@ -15,6 +15,7 @@ from pod.cli.output import Output
 from pod.cli.text import money, one_line, span
 from pod.events import Event
 from pod.host import Hosted
+from worker.pacing import PaceView, paces
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -130,7 +131,13 @@ class Tally:
             parts.append(f"{rate:.1f} a second" if rate >= 1 else f"{rate * 60:.1f} a minute")
             parts.append(f"{span((self.tasks - self.done) / rate)} left")
         parts.append(span(time.monotonic() - self.began))
-        return " | ".join(parts)
+        return " | ".join([*parts, *(paced(view) for view in paces().view() if view.waiting)])
+
+
+def paced(view: PaceView) -> str:
+    """An account of a provider whose requests wait for their turn."""
+    held = f" for {span(view.held)}" if view.held else ""
+    return f"{view.model}: {view.waiting} wait for the provider{held}, {view.in_flight} in flight"
 
 
 def ended_line(task: Task, row: Row) -> str:
