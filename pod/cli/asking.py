@@ -17,6 +17,7 @@ from pod.cli.text import diff_lines, one_line
 from pod.pod import Pod
 from worker.text import visible
 
+
 class Choice(NamedTuple):
     """What a human says to a question: this call, all like it in this run, or no. `reason` is what the model is told of a no."""
 

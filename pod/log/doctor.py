@@ -261,7 +261,9 @@ def _blobs(folder: PodFolder, segments: Sequence[str], active: str) -> Iterator[
         what = f"the {USES.get(use, use)} of segment {label}"
         gone = not os.path.lexists(path)
         odd = odd_kind(path)
-        wrong = "missing" if gone else f"lost: {odd} stands in its place" if odd else "altered: its hash is not its name"
+        wrong = (
+            "missing" if gone else f"lost: {odd} stands in its place" if odd else "altered: its hash is not its name"
+        )
         yield Finding(
             code="blob_missing" if gone else "blob_altered", severity=severity, path=path,
             text=f"{what} {'are' if use in PLURAL else 'is'} {wrong}; {then}", repairable=not gone, passing=made_anew,

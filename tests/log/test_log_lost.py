@@ -234,9 +234,7 @@ def test_a_text_is_put_in_the_place_of_a_folder_which_goes_to_the_quarantine(tmp
 
 
 @pytest.mark.parametrize(("use", "made_anew"), [("system", True), ("schemas", True), ("files", False)])
-def test_only_a_text_that_the_next_run_makes_anew_leaves_a_pod_whole(
-    tmp_path: Path, use: str, made_anew: bool
-) -> None:
+def test_only_a_text_that_the_next_run_makes_anew_leaves_a_pod_whole(tmp_path: Path, use: str, made_anew: bool) -> None:
     session = Session.create(tmp_path, "a", blobs={"manifest": "m", "cwd": "/", use: "of this use"}, manifest="m")
     path = session.folder.path / "blobs" / session.state.blobs[use]
     session.close()

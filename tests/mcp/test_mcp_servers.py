@@ -438,7 +438,7 @@ def test_pod_tools_lists_the_tools_of_a_manifest_and_names_servers_that_fail(
     )
     assert pod_main(["tools", str(rig.cwd / "m.toml"), "-C", str(rig.cwd)]) == 0
     shown = capsys.readouterr().out
-    assert "s__work" in shown and "read_file" in shown and "the server s: up, 1 tools" in shown
+    assert "s__work" in shown and "read_file" in shown and "the server s: up, 1 tool," in shown
     rig.file(
         "m.toml",
         (rig.cwd / "m.toml").read_text()

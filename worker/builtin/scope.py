@@ -358,10 +358,12 @@ def _keep_owner_and_mode(fd: int, old: os.stat_result) -> None:
 def _no_circle(text: str, resolved: Path) -> None:
     """Links that lead to each other resolve to themselves; they are told apart from one that came since."""
     try:
-        os.stat(resolved)
+        resolved.stat()
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise ToolFault(f"{text}: a link there leads back to itself, so nothing can be opened by this name.") from error
+            raise ToolFault(
+                f"{text}: a link there leads back to itself, so nothing can be opened by this name."
+            ) from error
 
 
 def _only_regular(name: str, info: os.stat_result) -> None:
