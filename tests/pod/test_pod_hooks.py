@@ -198,7 +198,8 @@ async def test_a_program_that_is_not_there_is_named_with_its_folder(rig: Rig) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "way"), [("exit 0\n", 0o755, "begins with a line such as #!/bin/sh"), ("#!/bin/sh\n", 0o644, "chmod +x")]
+    ("text", "mode", "way"),
+    [("exit 0\n", 0o755, "begins with a line such as #!/bin/sh"), ("#!/bin/sh\n", 0o644, "chmod +x")],
 )
 async def test_a_program_that_the_system_does_not_start_is_told_with_the_way_out(
     text: str, mode: int, way: str, rig: Rig
