@@ -16,6 +16,7 @@ from interceptors.approvals import ApprovalScope
 from interceptors.facts import CallFacts, names_of
 from worker.addresses import AddressFilter, address_of_url, url_or_host_matches
 from worker.builtin.path_filter import PathFilter
+from worker.tools import Effect
 
 Profile: TypeAlias = Literal["safe", "workspace-write", "read-only", "unattended"]
 Action: TypeAlias = Literal["allow", "ask", "deny"]
@@ -91,6 +92,21 @@ def _by_rule(facts: CallFacts, rules: Sequence[Rule]) -> Verdict | None:
         if all(rule is not None for rule in found):
             return Verdict("allow", f"the rule {found[0]}")
     return None
+
+
+def nothing_allowed(
+    tool: str, effect: Effect, profile: Profile, rules: Sequence[Rule] = (), *, pattern: bool = False
+) -> bool:
+    """Whether each call of a tool is denied: by the profile, and no rule allows one or has it asked about. Pure.
+
+    With `pattern`, `tool` stands for all tools whose names match it; a rule about some of them counts.
+    """
+    facts = CallFacts(tool=tool, effect=effect)
+    if _by_profile(facts, profile, writes_granted=False).action != "deny":
+        return False
+    lets = ("allow",) if profile == "unattended" else ("allow", "ask")
+    mine = (rule for rule in rules if rule.action in lets)
+    return not any(fnmatchcase(tool, rule.tool) or (pattern and fnmatchcase(rule.tool, tool)) for rule in mine)
 
 
 def hidden_by(rules: Sequence[Rule], tool: str, path: Path, cwd: Path, actions: Container[str]) -> bool:

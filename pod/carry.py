@@ -30,6 +30,7 @@ class Totals(BaseModel):
     segments: int = 1
     compactions: int = 0
     prunes: int = 0
+    denied: int = 0
     prune_saved_usd: float = 0.0
     compaction_saved_usd: float = 0.0
     by: dict[str, dict[str, float]] = Field(default_factory=dict[str, dict[str, float]])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pod import codes
+from pod.log.files import odd_kind
 from worker.builtin.scope import Scope
 from worker.records import Warned
 from worker.text import byte_prefix, sha256
@@ -115,7 +116,7 @@ def collect(cwd: Path, names: Sequence[str], read: Sequence[str | Path] = ()) ->
                     data = opened.file.read(FILE_LIMIT + 4)
                     whole = max(opened.info.st_size, len(data))
             except (ToolFault, OSError) as e:
-                notes.append(Note(str(path), f"not read as instructions: {_reason(e)}"))
+                notes.append(Note(str(path), f"not read as instructions: {_reason(path, e)}"))
                 continue
             if b"\0" in data:
                 notes.append(Note(str(path), "not read as instructions: it is no text (it holds zero bytes)"))
@@ -131,11 +132,13 @@ def collect(cwd: Path, names: Sequence[str], read: Sequence[str | Path] = ()) ->
     return Instructions(tuple(found), tuple(notes), cut)
 
 
-def _reason(error: ToolFault | OSError) -> str:
+def _reason(path: Path, error: ToolFault | OSError) -> str:
+    """Why a file was not taken, in words for a human: those of a fault are for an agent that has tools."""
     text = str(error)
     if text.startswith("outside the read scope"):
         return "it leads outside of the project and of [scope] read, and is not followed"
-    return text
+    kind = odd_kind(path)
+    return f"it is {kind}, and no file of text" if kind is not None else text
 
 
 def _taken(path: str, data: bytes, whole: int, left: int) -> tuple[str, list[Note]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from pod.errors import PodError, UsageProblem
-from pod.manifest import ACTING, Manifest
+from pod.manifest import ACTING, Manifest, Origin
 from pod.manifest.model import BETWEEN_RUNS
 from pod.output import OutputSchema
 from worker.models.base import Model
@@ -102,19 +102,19 @@ class DoesNotFit(UsageProblem):
 class UnknownPrice(UsageProblem):
     """A limit on cost is set, and the price of a model that may be asked is not known; nothing was spent."""
 
-    def __init__(self, limit: float, models: Sequence[str]) -> None:
+    def __init__(self, limit: float, models: Sequence[str], where: str = "") -> None:
         self.models = tuple(models)
         which = f"the price of {models[0]} is" if len(models) == 1 else f"the prices of {', '.join(models)} are"
         super().__init__(
-            f"limits.max_cost_usd = {limit:g} (--max-cost) can't be held: {which} not known; nothing was sent.\n"
+            f"limits.max_cost_usd = {limit:g} ({where or '--max-cost'}) can't be held: {which} not known; nothing was sent.\n"
             "  Take a model with a known price (`pod models`), install more prices (pip install 'pod-runtime[prices]'),"
             "\n  or limit tokens instead (--set limits.max_total_tokens=N)."
         )
 
 
-def check_prices(manifest: Manifest) -> None:
+def check_prices(manifest: Manifest, sources: Mapping[str, Origin] | None = None) -> None:
     """With a limit on cost, the price of every model that may be asked must be known: fallbacks and the compact
-    worker's too.
+    worker's too. `sources` say where the limit was set, for the message.
 
     Opens no connection and reads no key. Raises `UnknownPrice`, `ConfigError`, `UsageProblem`.
     """
@@ -129,7 +129,8 @@ def check_prices(manifest: Manifest) -> None:
         asked += setup.models_of(section)
     unknown = dict.fromkeys(model.name for model in asked if model.capabilities.price is None)
     if unknown:
-        raise UnknownPrice(limit, list(unknown))
+        origin = (sources or {}).get("limits.max_cost_usd")
+        raise UnknownPrice(limit, list(unknown), str(origin or ""))
 
 
 class NoNativeCompaction(UsageProblem):

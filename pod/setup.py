@@ -283,7 +283,7 @@ def chain(
 
     permissions = Permissions(
         profile=m.permissions.profile,
-        rules=tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in m.permissions.rules),
+        rules=rules_of(m),
         when_headless=m.permissions.when_headless,
         headless=headless,
         scope=scope,
@@ -361,6 +361,11 @@ def specs_in(schemas: str) -> list[ToolSpec]:
         return [ToolSpec(**spec) for spec in found]
     except (ValueError, TypeError):
         return []
+
+
+def rules_of(manifest: Manifest) -> tuple[Rule, ...]:
+    """The rules of a manifest, as decisions take them."""
+    return tuple(Rule(tool=r.tool, match=r.match, action=r.action) for r in manifest.permissions.rules)
 
 
 def user_hooks(manifest: Manifest, extra: Any) -> tuple[Hook, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from interceptors.approvals import ApprovalAnswered, ApprovalAsked
+from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied
 from interceptors.window import WindowWarning
 from pod import codes
 from pod.carry import BreakerState, Carry, NotesMark, OpenRun, Totals
@@ -25,6 +25,9 @@ from worker.records import Record
 
 RECENT_FILES = 20
 """Touched files that are remembered, newest last."""
+
+NEWEST_DENIALS = 5
+"""Denials that are remembered with their reasons, newest last; `totals.denied` counts all of the session."""
 
 GROWTH = 1.1
 """After a compaction that came to nothing, the next is tried only after this growth."""
@@ -110,6 +113,7 @@ class PodState:
     schemas: str = ""
     blobs: dict[str, str] = field(default_factory=dict[str, str])
     asked: dict[str, str] = field(default_factory=dict[str, str])
+    denials: tuple[PermissionDenied, ...] = ()
     unknown_windows: dict[str, None] = field(default_factory=dict[str, None])
     small_window: bool = False
     warned: str | None = None
@@ -284,6 +288,8 @@ class PodState:
                 self.asked[record.call_id] = record.id
             case ApprovalAnswered():
                 self._answered(record)
+            case PermissionDenied():
+                self.denials = (*self.denials[1 - NEWEST_DENIALS :], record)
             case e.RunStarted():
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
                 self.last_status = ""
@@ -496,6 +502,8 @@ class PodState:
                 self.recent[touched.path] = None
                 while len(self.recent) > RECENT_FILES:
                     self.recent.pop(next(iter(self.recent)))
+        if item.status == "denied":
+            self.totals = self.totals.model_copy(update={"denied": self.totals.denied + 1})
         if item.name == NEW_CONTEXT and item.status == "ok":
             self.window_asked = True
         if item.state:

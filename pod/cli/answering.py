@@ -154,13 +154,13 @@ def _choose(asked: Mapping[str, Any]) -> list[Answer]:
                 note("")
                 return list(answers.values())
             choice = choice_of(line, question)
-        if choice == "no":
-            answers[label] = Answer(label, False)
+        if choice.word == "no":
+            answers[label] = Answer(label, False, message=choice.reason)
             continue
-        answers[label] = Answer(label, True, choice)
-        tell_allowed(question, choice)
+        answers[label] = Answer(label, True, choice.word)
+        tell_allowed(question, choice.word)
         settled = [
-            other for other in settled_by(question, asked.values()) if choice == "run" and other.id not in answers
+            other for other in settled_by(question, asked.values()) if choice.word == "run" and other.id not in answers
         ]
         answers.update((other.id, Answer(other.id, True, "once")) for other in settled)
         tell_settled(len(settled))

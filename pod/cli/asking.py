@@ -6,7 +6,7 @@ import os
 import sys
 import termios
 from contextlib import suppress
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple
 
 import anyio
 
@@ -17,13 +17,18 @@ from pod.cli.text import diff_lines, one_line
 from pod.pod import Pod
 from worker.text import visible
 
-Choice: TypeAlias = Literal["once", "run", "no"]
-"""What a human says to a question: this call, all like it in this run, or no."""
+
+class Choice(NamedTuple):
+    """What a human says to a question: this call, all like it in this run, or no. `reason` is what the model is told of a no."""
+
+    word: Literal["once", "run", "no"]
+    reason: str = ""
+
 
 LIKE_IT: dict[ApprovalScope, str] = {"run": "all writes of this run", "once": "all calls like it in this run"}
 """What `a` allows, by the question's scope."""
 
-_CHOICES: dict[str, Choice] = {
+_WORDS: dict[str, Literal["once", "run", "no"]] = {
     "y": "once",
     "yes": "once",
     "a": "run",
@@ -57,12 +62,12 @@ async def ask(pod: Pod, stopping: Stopping) -> bool:
                 return False
             if choice == "elsewhere":
                 note("  (answered elsewhere)")
-            elif choice == "no":
-                await pod.deny(asked.id, by="terminal")
+            elif choice.word == "no":
+                await pod.deny(asked.id, by="terminal", message=choice.reason)
             else:
-                settled = settled_by(asked, pod.approvals) if choice == "run" else []
-                await pod.approve(asked.id, scope=choice, by="terminal")
-                tell_allowed(asked, choice)
+                settled = settled_by(asked, pod.approvals) if choice.word == "run" else []
+                await pod.approve(asked.id, scope=choice.word, by="terminal")
+                tell_allowed(asked, choice.word)
                 await _settle(pod, settled)
         return True
     finally:
@@ -79,7 +84,7 @@ async def _settle(pod: Pod, settled: list[Any]) -> None:
 
 def prompt_of(asked: Any) -> str:
     """The question itself, with what each answer allows."""
-    return f"Allow it? [y]es, this call; [a]: {LIKE_IT[asked.scope]}; [n]o; [?]: "
+    return f"Allow it? [y]es, this call; [a]: {LIKE_IT[asked.scope]}; [n]o, or n and why; [?]: "
 
 
 def tell_allowed(asked: Any, choice: ApprovalScope) -> None:
@@ -106,8 +111,12 @@ def show_question(asked: Any) -> None:
 
 
 def choice_of(line: str, asked: Any) -> Choice | None:
-    """What a line that was typed says. None where it says nothing; `?` is explained."""
-    word = line.strip().lower()
+    """What a line that was typed says. None where it says nothing; `?` is explained.
+
+    Behind a no stands its reason: `n use the copy`. Behind anything else more words are no answer.
+    """
+    first, _, rest = line.strip().partition(" ")
+    word, reason = first.lower().rstrip(",:"), valid_reason(rest)
     if word in {"?", "h", "help"}:
         reach = (
             "writes in scope are free"
@@ -116,9 +125,15 @@ def choice_of(line: str, asked: Any) -> Choice | None:
         )
         note("  y  this call runs; the next one asks again")
         note(f"  a  this call runs, and for the rest of this run {reach}")
-        note("  n  this call does not run, and the model is told so (pod deny NAME --message TEXT says why)")
+        note("  n  this call does not run, and the model is told so; with a reason behind it: n use the copy")
         note("  Ctrl-D leaves the question open: the run pauses, and `pod approve NAME --resume` goes on")
-    return _CHOICES.get(word)
+    said = _WORDS.get(word)
+    return None if said is None or (reason and said != "no") else Choice(said, reason)
+
+
+def valid_reason(text: str) -> str:
+    """A reason that was typed, without what steers a terminal or is no text."""
+    return "".join(c for c in text.strip() if c.isprintable())
 
 
 async def _answer(pod: Pod, asked: Any, ended: anyio.Event) -> Choice | Literal["elsewhere"] | None:

@@ -325,14 +325,14 @@ def _manifest(parser: ArgumentParser) -> None:
     new = actions["new"]
     new.add_argument(
         "what", metavar="NAME_OR_FILE", nargs="?",
-        help="a file to write, ending with .toml (an existing one is kept); with any other word the "
-        "text goes to standard output",
+        help="a file to write, ending with .toml (an existing one is kept); the name of a shipped manifest prints "
+        "that one; with any other word the text goes to standard output",
     )  # fmt: skip
     new.add_argument(
         "--name", help="the pod's name in it: every run goes on with that pod (default: none, each run makes a pod)"
     )
     new.add_argument(
-        "--model", default=NEW_MODEL, metavar="PROVIDER:MODEL",
+        "--model", metavar="PROVIDER:MODEL",
         help=f"its model (default: {NEW_MODEL}); offline:surveyor makes one that runs without a key",
     )  # fmt: skip
     new.add_argument(

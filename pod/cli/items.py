@@ -22,10 +22,13 @@ from worker.memory import provenance
 def show_item(folder: PodFolder, wanted: str, *, as_json: bool) -> int:
     """Prints the items that are meant, as they were made, whatever was pruned since.
 
-    `wanted` is the number of an entry (`pod log` shows it), an item's id or the beginning of one, or the id of a call.
+    `wanted` is the number of an entry (`pod log` shows it), an item's id or the beginning of one, or the id of a call. An entry
+    about a call (a question, a denial, a start) stands for the call and its result.
     Raises `UsageProblem` where there is none.
     """
     found = _by_entry(folder, int(wanted)) if wanted.isdecimal() else _by_id(folder, wanted)
+    if not found and wanted.isdecimal() and (call := _call_of(folder, int(wanted))):
+        found = _by_id(folder, call)
     if not found and wanted.isdecimal() and (line := _entry(folder, int(wanted))) is not None:
         raise UsageProblem(
             f"entry {line.seq} of pod {folder.name!r} ({line.kind}) holds no item: no text that a model sees"
@@ -50,6 +53,17 @@ def _by_entry(folder: PodFolder, seq: int) -> list[Item]:
 def _entry(folder: PodFolder, seq: int) -> Line | None:
     line = next(iter(SessionReader(folder).lines(seq - 1, origins=True)), None)
     return line if line is not None and line.seq == seq else None
+
+
+def _call_of(folder: PodFolder, seq: int) -> str:
+    """The id of the call that an entry is about; empty where it is about none."""
+    line = _entry(folder, seq)
+    try:
+        record = None if line is None else e.record_of(line)
+    except LogDamaged:
+        return ""
+    call = getattr(record, "call_id", "")
+    return call if isinstance(call, str) else ""
 
 
 def _by_id(folder: PodFolder, wanted: str) -> list[Item]:

@@ -19,6 +19,7 @@ from pod.errors import UsageProblem, folder_is_gone
 from pod.manifest import Loaded, Problem, load_manifest
 from pod.manifest.errors import key_label
 from pod.manifest.render import toml_value
+from pod.manifest.shipped import shipped_names, shipped_path
 from pod.manifest.values import is_table
 from worker.text import visible
 
@@ -33,6 +34,8 @@ def _new(args: argparse.Namespace) -> int:
     from pod.names import unfit_name
 
     given = None if args.what == "-" else args.what
+    if given in shipped_names():
+        return _new_as_shipped(args, given)
     path = Path(given) if given is not None and given.endswith(".toml") else None
     if path is None and given is not None and unfit_name(given) is not None:
         raise UsageProblem(f"{given} is neither a pod's name nor a file: a manifest's name ends with .toml")
@@ -57,8 +60,25 @@ def _new(args: argparse.Namespace) -> int:
     return 0
 
 
+def _new_as_shipped(args: argparse.Namespace, name: str) -> int:
+    """A shipped manifest as it stands, to begin with."""
+    if args.name is not None or args.set or args.full or args.model is not None:
+        raise UsageProblem(
+            f"{name} is a shipped manifest, and is printed as it stands: leave the options out and edit the copy, or build on "
+            f'it with extends = "{name}" in a manifest of your own'
+        )
+    path = shipped_path(name)
+    assert path is not None  # it is among the names
+    put(path.read_text(encoding="utf-8"))
+    note(
+        f'the shipped manifest {name}: `pod manifest new {name} > agent.toml` copies it, extends = "{name}" builds on it'
+    )
+    return 0
+
+
 def _fresh(args: argparse.Namespace, file: str) -> str:
     """The text of a new manifest whose numbers fit its model's window. Raises `ManifestError`, `ConfigError`, `DoesNotFit`."""
+    from pod.cli.commands import NEW_MODEL
     from pod.manifest import ManifestError, check, fit, unsupported
     from pod.manifest.aliases import rename
     from pod.manifest.fresh import choices, new_manifest_text
@@ -70,7 +90,7 @@ def _fresh(args: argparse.Namespace, file: str) -> str:
     from pod.stored import with_overrides
     from worker.models.registry import create_model
 
-    flags: list[Override] = [Flag("--model", "model.name", args.model)]
+    flags: list[Override] = [Flag("--model", "model.name", args.model or NEW_MODEL)]
     flags += [] if args.name is None else [Flag("--name", "pod.name", args.name)]
     flags += args.set
     here = folder_of(None)
@@ -116,7 +136,8 @@ def _leaves(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> dict[tuple[
 
 
 def _check(args: argparse.Namespace) -> int:
-    from pod.cli.parts import check_parts, doubts
+    from pod.cli.doubts import doubts
+    from pod.cli.parts import check_parts
     from pod.proof import MissingKey, check_keys, check_native, check_numbers, check_prices, numbers_of
 
     cwd = folder_of(args.cwd)
@@ -128,7 +149,7 @@ def _check(args: argparse.Namespace) -> int:
     _tell(loaded)
     for each in loaded.lowered:
         note(f"pod: {key_label(each.key)}: {each}")
-    check_prices(loaded.manifest)
+    check_prices(loaded.manifest, loaded.sources)
     check_native(loaded.manifest)
     numbers = numbers_of(loaded.manifest, cwd)
     lines = check_numbers(numbers)

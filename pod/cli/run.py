@@ -96,7 +96,7 @@ def drive_through(plan: Plan, args: argparse.Namespace, output: Output) -> int:
 def _prove(manifest: Manifest, plan: Plan) -> None:
     from pod.proof import check_native, check_numbers, check_prices, numbers_of
 
-    check_prices(manifest)
+    check_prices(manifest, plan.manifest.sources if isinstance(plan.manifest, Loaded) else None)
     check_native(manifest)
     check_numbers(numbers_of(manifest, plan.cwd, plan.task or ""))
 

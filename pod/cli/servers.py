@@ -10,7 +10,7 @@ from pod import setup
 from pod.cli.failing import note
 from pod.cli.manifests import folder_of
 from pod.cli.output import show, show_json
-from pod.cli.text import one_line, table
+from pod.cli.text import count, one_line, table
 from pod.guarding import check_sandbox
 from pod.log.folder import default_home
 from pod.manifest import load_manifest
@@ -53,7 +53,7 @@ def tools_of_manifest(args: argparse.Namespace) -> int:
         show(table(rows, ("NAME", "EFFECT", "WHAT IT DOES")))
         for each in told:
             show(
-                f"the server {each.server}: {each.state}, {each.tools} tools, about {tokens[each.server]:,} tokens in each request"
+                f"the server {each.server}: {each.state}, {count(each.tools, 'tool')}, about {tokens[each.server]:,} tokens in each request"
             )
     wrong = [message for each in told if (message := warning_of(each))]
     for message in wrong:

@@ -12,6 +12,7 @@ from pod.cli.items import show_artifact, show_item
 from pod.cli.listing import status_of
 from pod.cli.output import show as print_text
 from pod.cli.output import show_json
+from pod.cli.permitted import denials, permits, settings
 from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
 from pod.cli.text import age, count, diff_lines, figures, money, one_line, share, told, ways_out
@@ -24,6 +25,7 @@ from pod.result import whole_counts
 from pod.servers import warning_of
 from pod.session import load
 from pod.state import PodState
+from pod.stored import kept
 from worker.items import AssistantItem
 from worker.memory import memory_of, provenance
 from worker.text import visible
@@ -176,6 +178,8 @@ def _facts(folder: PodFolder, look: Glance, state: PodState) -> dict[str, Any]:
         "servers": [told.model_dump() for told in state.servers.values()],
         "ended": None if state.ended is None else {"status": state.ended.status, "result": state.ended.result},
         "last_text": _last_text(state),
+        "settings": settings(kept(folder).manifest),
+        "denials": [each.model_dump() for each in state.denials],
     }
 
 
@@ -216,6 +220,10 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
     for label, by in totals.by.items():
         figure = f"{by.get('prompt_tokens', 0):,.0f} in, {by.get('output_tokens', 0):,.0f} out"
         rows.append(("", f"  {label}: {count(int(by.get('requests', 0)), 'request')}, {figure}"))
+    found = kept(folder)
+    if found.manifest is not None and found.cwd is not None:
+        rows += permits(found.manifest, found.cwd)
+    rows += denials(state, look.name)
     if state.ended is not None:
         result = state.ended.result
         why = why_ended(str(result.get("kind") or result.get("limit") or ""), str(result.get("message") or ""))

@@ -36,8 +36,9 @@ async def may_end(hooks: Hooks, outcome: Finished) -> Outcome | None:
         return outcome
     hook, times = heard.refusal.hook, hooks.stops(heard.refusal.hook.label)
     if times > hook.max_blocks:
+        often = "once" if hook.max_blocks == 1 else f"{hook.max_blocks} times"
         message = (
-            f"{heard.refusal}; it had kept the run from ending {hook.max_blocks} times already, which is its bound "
+            f"{heard.refusal}; it had kept the run from ending {often} already, which is its bound "
             f"([[hooks]] max_blocks = {hook.max_blocks})"
         )
         return LimitReached("hooks.max_blocks", message, {"hook": hook.label, "max_blocks": hook.max_blocks})

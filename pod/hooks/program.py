@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ async def run_program(command: Sequence[str], data: bytes, *, cwd: Path, owner: 
             errors=errors,
         )
     except OSError as error:
-        return Broken(f"{command[0]} can't be started in {cwd}: {error.strerror or error}")
+        return Broken(f"{command[0]} can't be started in {cwd}: {error.strerror or error}{_way_out(error, command[0])}")
     except ValueError as error:
         return Broken(f"{command[0]!r} can't be started: {error}")
     finally:
@@ -64,3 +65,9 @@ def _file(data: bytes) -> int:
         file.flush()
         file.seek(0)
         return os.dup(file.fileno())
+
+
+def _way_out(error: OSError, program: str) -> str:
+    if error.errno == errno.ENOEXEC:
+        return " (a script begins with a line such as #!/bin/sh)"
+    return f" (chmod +x {program})" if error.errno == errno.EACCES else ""

@@ -27,7 +27,7 @@ from pod.log.folder import PodFolder, Pointer, check_name, left_over_names, pod_
 from pod.log.lines import now, render
 from pod.log.pointing import found_pointer
 from pod.log.segment import CHUNK, SegmentWriter, entries, hash_range
-from pod.log.texts import NEEDED, USES, texts_of, way_out
+from pod.log.texts import MADE_ANEW, NEEDED, PLURAL, THEN, USES, texts_of, way_out
 from worker.ids import uuid7
 
 STALE_AFTER = 3_600.0
@@ -244,21 +244,35 @@ def first_entry(path: Path) -> e.SegmentStarted | None:
 
 
 def _blobs(folder: PodFolder, segments: Sequence[str], active: str) -> Iterator[Finding]:
+    floor: str | None = None
     for label, use, digest in _texts(folder, segments):
+        if floor is None and _begins_anew(folder, label):
+            floor = label
         path = folder.path / "blobs" / digest
         if folder.holds(digest):
             continue
-        severity, then = "warning", "nothing needs it to go on"
+        made_anew = label == active and use in MADE_ANEW
+        severity, then = "warning", THEN.get(use, "nothing needs it to go on")
         if label == active and use in NEEDED:
-            made_anew = use == "system"
             severity = "warning" if made_anew else "error"
             then = f"{way_out(folder.name, (use,))} goes on{', and makes it anew' if made_anew else ''}"
+        elif floor not in {None, label}:
+            severity = "note"  # nothing goes back behind it
         what = f"the {USES.get(use, use)} of segment {label}"
-        if os.path.lexists(path):
-            text = f"{what} was altered: its hash is not its name; {then}"
-            yield Finding(code="blob_altered", severity=severity, path=path, text=text, repairable=True)
-        else:
-            yield Finding(code="blob_missing", severity=severity, path=path, text=f"{what} is missing; {then}")
+        gone = not os.path.lexists(path)
+        odd = odd_kind(path)
+        wrong = (
+            "missing" if gone else f"lost: {odd} stands in its place" if odd else "altered: its hash is not its name"
+        )
+        yield Finding(
+            code="blob_missing" if gone else "blob_altered", severity=severity, path=path,
+            text=f"{what} {'are' if use in PLURAL else 'is'} {wrong}; {then}", repairable=not gone, passing=made_anew,
+        )  # fmt: skip
+
+
+def _begins_anew(folder: PodFolder, segment: str) -> bool:
+    start = first_entry(folder.segment_path(segment))
+    return start is not None and start.lineage.kind_ == "cleared_from"
 
 
 def _texts(folder: PodFolder, segments: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -381,15 +395,13 @@ def _aside(folder: PodFolder, path: Path) -> Iterator[Path]:
         return
     odd = odd_kind(path) is not None
     digest = uuid7()[-12:] if odd else hash_range(path, 0, path.stat().st_size)
-    target = folder.path / "quarantine" / f"{path.name[:64]}.{digest[:12]}.bad"
-    folder.files.make_folder(target.parent)
     if path == folder.pointer_path and not odd:  # its place is never empty: the new one replaces it
+        target = folder.path / "quarantine" / f"{path.name[:64]}.{digest[:12]}.bad"
+        folder.files.make_folder(target.parent)
         _write(folder.files, target, lambda put: _copy(path, 0, path.stat().st_size, put))
+        yield target
     else:
-        folder.files.rename(path, target)
-        folder.files.sync_folder(target.parent)
-        folder.files.sync_folder(path.parent)
-    yield target
+        yield folder.set_aside(path, digest)
 
 
 def _repair_segment(

@@ -13,8 +13,10 @@ Code: TypeAlias = Literal[
 ]  # fmt: skip
 Severity: TypeAlias = Literal["error", "warning", "note"]
 
-LOSSES: frozenset[Code] = frozenset({"segment_missing", "damage", "beginning_lost", "entries_missing"})
-"""Findings that say that entries of the session's past are lost, or can't be read as they stand."""
+LOSSES: frozenset[Code] = frozenset(
+    {"segment_missing", "damage", "beginning_lost", "entries_missing", "blob_missing", "blob_altered"}
+)
+"""Findings that say that entries or texts of the session are lost, or can't be read as they stand."""
 
 
 ORDINARY: frozenset[Code] = frozenset({"rewound_segment"})
@@ -22,7 +24,9 @@ ORDINARY: frozenset[Code] = frozenset({"rewound_segment"})
 
 
 class Finding(BaseModel):
-    """One thing that is not as it should be. `line` (1-based), `offset` and `length` (bytes) where it is in a log."""
+    """One thing that is not as it should be. `line` (1-based), `offset` and `length` (bytes) where it is in a log. What is
+    `passing` is put right by the next run.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,6 +38,7 @@ class Finding(BaseModel):
     offset: int | None = None
     length: int | None = None
     repairable: bool = False
+    passing: bool = False
 
 
 class SegmentReport(BaseModel):
@@ -76,8 +81,8 @@ class PodReport(BaseModel):
 
     @property
     def whole(self) -> bool:
-        """Whether, besides, nothing of what its logs should hold is lost or damaged."""
-        return self.ok and all(f.code not in LOSSES or f.severity == "note" for f in self.findings)
+        """Whether, besides, nothing of what it should hold is lost or damaged and stays so."""
+        return self.ok and all(f.code not in LOSSES or f.severity == "note" or f.passing for f in self.findings)
 
 
 class Report(BaseModel):

@@ -22,6 +22,7 @@ from pod.errors import NewerFormat, PodBusy, PodNotFound, StoreError, UsageProbl
 from pod.log.files import Files, json_of, odd_kind, open_file, read_file
 from pod.log.lines import Invalid, now, parse
 from pod.names import of_a_pod, unfit_name
+from worker.ids import uuid7
 from worker.text import sha256
 
 POINTER_FORMAT = 1
@@ -274,13 +275,24 @@ class PodFolder:
     # -- blobs ------------------------------------------------------------------------------------------------
 
     def put_blob(self, text: str) -> str:
-        """Keeps a text by its SHA-256 and returns that. Durable when it returns."""
+        """Keeps a text by its SHA-256 and returns that. Durable when it returns. A folder in its place goes to the quarantine."""
         label = sha256(text)
         if not self.holds(label):
             path = self.path / "blobs" / label
             self.files.make_folder(path.parent)
+            if path.is_dir() and not path.is_symlink():  # a file can't take its place
+                self.set_aside(path, uuid7()[-12:])
             self.files.put(path, text.encode())
         return label
+
+    def set_aside(self, path: Path, mark: str) -> Path:
+        """Moves what is damaged to the pod's quarantine, durably, and returns where it lies now."""
+        target = self.path / "quarantine" / f"{path.name[:64]}.{mark[:12]}.bad"
+        self.files.make_folder(target.parent)
+        self.files.rename(path, target)
+        self.files.sync_folder(target.parent)
+        self.files.sync_folder(path.parent)
+        return target
 
     def holds(self, label: str) -> bool:
         """Whether a blob is here and unaltered."""

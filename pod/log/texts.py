@@ -21,6 +21,14 @@ USES = {
 NEEDED = ("system", "manifest", "cwd")
 """Without these a session can't go on; the schemas are kept to be compared, by their hash alone."""
 
+PLURAL = ("schemas",)
+
+MADE_ANEW = ("system", "schemas")
+"""The next run makes these anew, where they are the active segment's."""
+
+THEN = {"files": "the run goes on, and tools may write those files"}
+"""What it means that a text is lost which nothing needs to go on."""
+
 _FLAGS = {"manifest": "--manifest FILE", "cwd": "-C DIR"}
 
 

@@ -5,7 +5,7 @@ network.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pod.manifest.context import CompactionSection, RolloverSection
 from pod.manifest.errors import Finding, KeyPath, Problem, key_label
@@ -35,7 +35,7 @@ def findings(manifest: Manifest) -> list[Finding]:
         *_fetching(manifest),
         *_hooks(manifest),
         *_servers(manifest),
-        *_rules(manifest),
+        *_names(manifest),
         *providers_know(manifest),
         *_window(manifest),
         *_compaction(manifest),
@@ -95,6 +95,17 @@ def _fetching(manifest: Manifest) -> Iterator[Finding]:
             (("tools", "fetch_url", "hosts"), ("tools", "enable")),
             hint='name them, for example hosts = ["docs.python.org", "*.readthedocs.io"]',
         )
+    elif "fetch_url" not in manifest.tools.enable and manifest.tools.fetch_url.hosts:
+        yield Finding(
+            "hosts has no effect: fetch_url is not enabled",
+            (("tools", "fetch_url", "hosts"),),
+            "warning",
+            "name fetch_url in [tools] enable, or leave hosts out",
+        )
+
+
+TOOL_EVENTS = ("PreToolUse", "PostToolUse")
+"""Events that are about a tool."""
 
 
 def _hooks(manifest: Manifest) -> Iterator[Finding]:
@@ -104,7 +115,7 @@ def _hooks(manifest: Manifest) -> Iterator[Finding]:
             yield Finding("the hook has neither command nor use", ((*where, "command"),), hint="name what is asked")
         elif hook.command is not None and hook.use is not None:
             yield Finding("the hook has both command and use", ((*where, "use"), (*where, "command")), hint="keep one")
-        if hook.match != "*" and hook.event not in {"PreToolUse", "PostToolUse"}:
+        if hook.match != "*" and hook.event not in TOOL_EVENTS:
             yield Finding(
                 f"match is about tools, and {hook.event} is about none",
                 ((*where, "match"), (*where, "event")),
@@ -137,29 +148,36 @@ def _servers(manifest: Manifest) -> Iterator[Finding]:
             )
 
 
-def _rules(manifest: Manifest) -> Iterator[Finding]:
-    """Tools of your own have names that only importing them tells; `rules_about` is asked again then."""
+def _names(manifest: Manifest) -> Iterator[Finding]:
+    """Tools of your own have names that only importing them tells; `about_no_tool` is asked again then."""
     if not manifest.tools.python:
-        yield from rules_about(manifest, manifest.tools.enable)
+        yield from about_no_tool(manifest, manifest.tools.enable)
 
 
 ADDED_TOOLS = ("session_history", "jobs", "write_summary")
 """Tools that the runtime adds by itself."""
 
 
-def rules_about(manifest: Manifest, tools: Iterable[str]) -> Iterator[Finding]:
-    """A rule about a tool that the agent does not have does nothing: a slip, where it was meant to deny."""
-    from fnmatch import fnmatchcase
-
+def about_no_tool(manifest: Manifest, tools: Iterable[str]) -> Iterator[Finding]:
+    """A rule or a hook about a tool that the agent does not have does nothing: a slip, where it was meant to guard."""
     names = [*tools, *ADDED_TOOLS]
     for number, rule in enumerate(manifest.permissions.rules):
-        if not any(fnmatchcase(name, rule.tool) for name in names) and not _of_a_server(manifest, rule.tool):
-            yield Finding(
-                f"the rule is about {rule.tool!r}, and no enabled tool is named so",
-                (("permissions", "rules", number, "tool"),),
-                "warning",
-                tool_hint(rule.tool, dict.fromkeys((*names, *BUILT_IN_TOOLS))),
+        yield from _about_none(
+            manifest, names, f"the rule is about {rule.tool!r}", rule.tool, ("permissions", "rules", number, "tool")
+        )
+    for number, hook in enumerate(manifest.hooks):
+        if hook.event in TOOL_EVENTS:
+            yield from _about_none(
+                manifest, names, f"the hook is asked about {hook.match!r}", hook.match, ("hooks", number, "match")
             )
+
+
+def _about_none(manifest: Manifest, names: Sequence[str], what: str, pattern: str, key: KeyPath) -> Iterator[Finding]:
+    from fnmatch import fnmatchcase
+
+    if not any(fnmatchcase(name, pattern) for name in names) and not _of_a_server(manifest, pattern):
+        hint = tool_hint(pattern, dict.fromkeys((*names, *BUILT_IN_TOOLS)))
+        yield Finding(f"{what}, and no enabled tool is named so", (key,), "warning", hint)
 
 
 def _of_a_server(manifest: Manifest, pattern: str) -> bool:

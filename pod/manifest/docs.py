@@ -19,13 +19,15 @@ of them are reported at once, in the order of the lines.
 
 `pod manifest new agent.toml` writes a file with the keys that are changed first and their meaning, in comments but for what
 was asked for (`--model`, `--name`, `--set`) and what an agent needs to be of use: a folder to write in, and what keeps its context
-small in the window of its model. With `--full` it explains every key that is served.
+small in the window of its model. With `--full` it explains every key that is served. `pod manifest new coder` prints a shipped manifest as it stands.
 
 `pod manifest check FILE` validates one and proves its arithmetic; `pod manifest show FILE` prints each value
 with where it came from.
 
 `check` also warns of what works and is likely not meant: a model whose window is not known, with the name that may be meant
-(a run puts this warning on record too); tools that write where `[scope] write` names no folder; roots that are not there.
+(a run puts this warning on record too); tools that write where `[scope] write` names no folder; tools of which the profile denies each call and no
+rule allows one; rules and hooks about tools that nobody has; programs of hooks and servers that can't be started as things are; variables to hand on
+that are not set; roots that are not there or hold your home folder; a rule that allows every command where no sandbox holds them.
 
 Some values are part of the format and not served yet; they say so, and using one is an error that names it.
 

@@ -174,8 +174,9 @@ class _Standing:
         self._wrong |= {*wrong} - {()}
 
     def is_new(self, key: KeyPath) -> bool:
-        """Whether nothing wrong was found at a key, or around it."""
-        return not any(key[:length] in self._wrong for length in range(1, len(key) + 1))
+        """Whether nothing wrong was found at a key, around it, or in an entry of it."""
+        around = any(key[:length] in self._wrong for length in range(1, len(key) + 1))
+        return not around and not any(wrong[:-1] == key and isinstance(wrong[-1], int) for wrong in self._wrong)
 
     def __call__(self, *keys: KeyPath) -> bool:
         return all((self._whole or key in self._origins) and self.is_new(key) for key in keys)
@@ -360,9 +361,13 @@ def _verify(
             yield place(key, f"{why}: {shown(Path(value))}", key_label(key), origins)
 
 
+ABOUT_TOOLS: tuple[KeyPath, ...] = (("permissions", "rules"), ("hooks",), ("tools", "fetch_url"))
+"""Keys that are about tools which a manifest may have or not."""
+
+
 def _for_any(finding: Finding, origins: Mapping[KeyPath, Origin]) -> bool:
-    """Whether a rule that fits no tool stands in a configuration for many manifests, where that is no slip."""
-    if finding.keys[0][:2] != ("permissions", "rules"):
+    """Whether what fits no tool of this manifest stands in a configuration for many of them, where that is no slip."""
+    if finding.severity != "warning" or not any(finding.keys[0][: len(key)] == key for key in ABOUT_TOOLS):
         return False
     origin = nearest_origin(origins, finding.keys[0])
     return origin is not None and origin.layer in {"user", "project"}

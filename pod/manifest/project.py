@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -121,7 +122,9 @@ def bound(layer: Layer, below: dict[str, Any]) -> list[LeftOut]:
         if order is None:
             found.append(_left_out(layer, path, value, now, "only the configuration of a trusted folder may set this"))
         elif not tightens(order, now, value):
-            found.append(_left_out(layer, path, value, now, f"{value!r} is not tighter than {now!r}"))
+            found.append(
+                _left_out(layer, path, value, now, f"{json.dumps(value)} is not tighter than {json.dumps(now)}")
+            )
     for each in found:
         if each.path[:2] != RULES:
             _take(layer, each.path)

@@ -133,7 +133,7 @@ def _message(error: Any, path: KeyPath) -> tuple[str, str]:
     if kind == "missing":
         return "is missing", ""
     if kind in _WANTED:
-        return f"should be {_WANTED[kind]}, not {_kind(value)}", ""
+        return f"should be {_WANTED[kind]}, not {_kind(value)}", _as_array(path, value) if kind == "tuple_type" else ""
     if kind == "literal_error":
         if not isinstance(value, str):
             return f"should be {context['expected']}, not {_kind(value)}", ""
@@ -152,6 +152,16 @@ def _message(error: Any, path: KeyPath) -> tuple[str, str]:
     if isinstance(value, int | float) and not isinstance(value, bool):
         message += f", not {value}"
     return message, ""
+
+
+def _as_array(path: KeyPath, value: object) -> str:
+    """How what stands where an array should is written as one."""
+    if not path or not isinstance(path[-1], str):
+        return ""
+    if is_table(value):
+        name = ".".join(str(part) for part in path if isinstance(part, str))
+        return f"each one stands below a line [[{name}]] of its own"
+    return "put it in brackets: [...]"
 
 
 def _kind(value: object) -> str:

@@ -180,7 +180,11 @@ def test_paths_that_are_none_are_refused_in_words(rig: Rig, path: str) -> None:
         rig.scope.open_read(path)
 
 
-def test_a_link_to_itself_is_refused(rig: Rig) -> None:
+@pytest.mark.parametrize("path", ["loop", "loop/below", "one"])
+@pytest.mark.parametrize("use", ["read", "write"])
+def test_a_link_that_leads_back_to_itself_is_refused_as_one(rig: Rig, path: str, use: Use) -> None:
     (rig.root / "loop").symlink_to("loop")
-    with pytest.raises(ToolFault):
-        rig.scope.open_read("loop")
+    (rig.root / "one").symlink_to("two")
+    (rig.root / "two").symlink_to("one")
+    with pytest.raises(ToolFault, match="leads back to itself"):
+        rig.scope.resolve(path, use)

@@ -11,6 +11,8 @@ from cli.cli_shell import Shell
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pod.manifest.shipped import shipped_names, shipped_path
+
 
 @pytest.fixture
 def shell(rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
@@ -154,6 +156,22 @@ def test_a_missing_key_is_found_before_anything_is_sent_for_run_and_resume(
     path.write_text(KEYED.format(key="NOPE_KEY"))
     shell("run", path, "x", "--name", "b", code=77)
     assert not (shell.rig.home / "pods" / "b").exists()
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_new_manifest_of_a_shipped_name_is_the_shipped_one(shell: Shell, name: str) -> None:
+    path = shipped_path(name)
+    assert path is not None and shell("manifest", "new", name) == path.read_text()
+    assert f'extends = "{name}"' in shell.err
+    for options in (
+        ["--full"],
+        ["--model", "offline:surveyor"],
+        ["--name", "mine"],
+        ["--set", "limits.max_cost_usd=5"],
+    ):
+        assert shell("manifest", "new", name, *options, code=2) == ""
+        assert f'extends = "{name}"' in shell.err
+    assert shell("manifest", "new", f"{name}.toml") == "" and Path(f"{name}.toml").exists()
 
 
 def test_a_fallback_without_its_key_is_a_warning(shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
@@ -37,6 +38,18 @@ def test_a_no_is_a_denial_and_the_run_goes_on(rig: Rig) -> None:
             screen.read_until("Allow it?")
             screen.type("n\n")
             assert screen.end() == 0, screen.seen
+    assert not (rig.work / "new.txt").exists()
+
+
+def test_the_model_is_told_the_reason_that_stands_behind_a_no(rig: Rig) -> None:
+    with ProviderServer([WRITE, Answer("then not")]) as server:
+        manifest = rig.manifest(server, tools=["write_file"], profile="safe", more=SCOPE)
+        with terminal(rig, "run", manifest, "x") as screen:
+            screen.read_until("Allow it?")
+            screen.type("y but not there\n")  # more words behind a yes are no answer
+            screen.type("N, use the copy\n")
+            assert screen.end() == 0, screen.seen
+        assert "denied this call: use the copy" in json.dumps(server.requests[1].json)
     assert not (rig.work / "new.txt").exists()
 
 

@@ -59,14 +59,16 @@ def test_check_says_of_a_hook_whose_program_is_not_there_what_that_will_mean(she
     Path("plain").write_text("no program\n")
     hooks = [
         ("PreToolUse", "no-such-program"), ("Stop", "./nothing"), ("PreToolUse", "./there"), ("RunStart", "./plain"),
-        ("Stop", "sh"),
+        ("Stop", "sh"), ("Stop", "./folder"),
     ]  # fmt: skip
+    Path("folder").mkdir()
     Path("m.toml").write_text(HEAD + "".join(f'[[hooks]]\nevent = "{e}"\ncommand = ["{c}"]\n' for e, c in hooks))
     assert "fine" in shell("manifest", "check", "m.toml")
     assert [line.partition("command: ")[2] for line in shell.err.splitlines()] == [
         "no-such-program is not in PATH: what it is asked about is blocked",
-        "./nothing is no program that can be run in the working folder: it is passed over",
-        "./plain is no program that can be run in the working folder: it is passed over",
+        f"./nothing is not there in the working folder {Path.cwd()}: it is passed over",
+        "./plain may not be executed (chmod +x ./plain): it is passed over",
+        "./folder is a folder, and no program: it is passed over",
     ]
 
 

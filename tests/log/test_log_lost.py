@@ -219,3 +219,28 @@ def test_a_text_is_put_again_over_an_altered_one(tmp_path: Path) -> None:
     label = folder.put_blob("the text")
     (folder.path / "blobs" / label).write_text("altered")
     assert folder.put_blob("the text") == label and folder.blob(label) == "the text"
+
+
+def test_a_text_is_put_in_the_place_of_a_folder_which_goes_to_the_quarantine(tmp_path: Path) -> None:
+    folder = lived(tmp_path).folder
+    label = folder.put_blob("the text")
+    path = folder.path / "blobs" / label
+    path.unlink()
+    path.mkdir()
+    (path / "kept").write_text("x")
+    assert folder.put_blob("the text") == label and folder.blob(label) == "the text"
+    (aside,) = (folder.path / "quarantine").iterdir()
+    assert (aside / "kept").read_text() == "x"
+
+
+@pytest.mark.parametrize(("use", "made_anew"), [("system", True), ("schemas", True), ("files", False)])
+def test_only_a_text_that_the_next_run_makes_anew_leaves_a_pod_whole(tmp_path: Path, use: str, made_anew: bool) -> None:
+    session = Session.create(tmp_path, "a", blobs={"manifest": "m", "cwd": "/", use: "of this use"}, manifest="m")
+    path = session.folder.path / "blobs" / session.state.blobs[use]
+    session.close()
+    path.unlink()
+    path.mkdir(mode=0o700)
+    (report,) = examine(tmp_path).pods
+    (finding,) = report.findings
+    assert finding.code == "blob_altered" and "a folder stands in its place" in finding.text
+    assert report.ok and report.whole == made_anew == finding.passing

@@ -190,6 +190,14 @@ def test_a_limit_of_the_user_is_not_raised_by_a_project(world: World) -> None:
     assert loaded.warnings[0].message == "left out: 2.0 is not tighter than 1.0"
 
 
+def test_what_a_project_may_not_loosen_is_told_as_it_is_written(world: World) -> None:
+    world.project("[sandbox]\nnetwork = true\n[permissions]\nprofile = 'workspace-write'\n")
+    assert [each.message for each in world.load().warnings[:2]] == [
+        "left out: true is not tighter than false",
+        'left out: "workspace-write" is not tighter than "safe"',
+    ]
+
+
 def test_a_trusted_project_may_choose(world: World) -> None:
     world.project("[tools]\npython = ['a:b']\n")
     assert world.load(trusted=True).manifest.tools.python == ("a:b",)

@@ -169,7 +169,7 @@ def test_a_long_line_is_shown_around_its_mistake(folder: Path) -> None:
         ("POD__RETRY__MAX_ATTEMPS", "3", "[retry] max_attemps", "unknown key", "did you mean max_attempts?"),
         ("POD__RETYR__MAX_ATTEMPTS", "3", "[retyr]", "unknown table", "did you mean [retry]?"),
         ("POD__RETRY__MAX_ATTEMPTS", "three", "[retry] max_attempts", "should be a whole number, not a string", ""),
-        ("POD__TOOLS__ENABLE", "shell", "[tools] enable", "should be an array, not a string", ""),
+        ("POD__TOOLS__ENABLE", "shell", "[tools] enable", "should be an array, not a string", "put it in brackets: [...]"),
         ("POD__TOOLS__ENABLE", '["shell", 3]', "[tools.enable #2]", "should be a string, not a whole number", ""),
         ("POD__LIMITS__STALL", "{ stpo = 3 }", "[limits.stall] stpo", "unknown key", "did you mean stop?"),
         ("POD__LIMITS__STALL", "3", "[limits] stall", "should be a table, not a whole number", ""),

@@ -427,6 +427,18 @@ def test_without_the_package_the_way_out_is_named(rig: Rig, monkeypatch: pytest.
         module.Servers([Server("s", command=("x",))], Place(rig.cwd))
 
 
+def test_a_pattern_that_covers_no_tool_of_its_server_is_named_with_what_it_lists(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ", ".join(f'"{word}"' for word in raw(rig.cwd, "s", tools=listed("forecast", "history")))
+    head = f'version = 1\n[model]\nname = "offline:surveyor"\n[[mcp]]\nname = "s"\ncommand = [{command}]\n'
+    rig.file("m.toml", head + 'tools = ["forcast", "hist*"]\n')
+    assert pod_main(["tools", str(rig.cwd / "m.toml"), "-C", str(rig.cwd)]) == 1
+    out, err = capsys.readouterr()
+    assert "s__history" in out and "s__forecast" not in out
+    assert "'forcast': it lists no tool of this name; it lists forecast, history" in err and "hist*" not in err
+
+
 def test_pod_tools_lists_the_tools_of_a_manifest_and_names_servers_that_fail(
     rig: Rig, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -438,7 +450,7 @@ def test_pod_tools_lists_the_tools_of_a_manifest_and_names_servers_that_fail(
     )
     assert pod_main(["tools", str(rig.cwd / "m.toml"), "-C", str(rig.cwd)]) == 0
     shown = capsys.readouterr().out
-    assert "s__work" in shown and "read_file" in shown and "the server s: up, 1 tools" in shown
+    assert "s__work" in shown and "read_file" in shown and "the server s: up, 1 tool," in shown
     rig.file(
         "m.toml",
         (rig.cwd / "m.toml").read_text()

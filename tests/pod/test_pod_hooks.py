@@ -197,6 +197,19 @@ async def test_a_program_that_is_not_there_is_named_with_its_folder(rig: Rig) ->
     assert ran.reason == f"./absent can't be started in {rig.cwd}: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("text", "mode", "way"),
+    [("exit 0\n", 0o755, "begins with a line such as #!/bin/sh"), ("#!/bin/sh\n", 0o644, "chmod +x")],
+)
+async def test_a_program_that_the_system_does_not_start_is_told_with_the_way_out(
+    text: str, mode: int, way: str, rig: Rig
+) -> None:
+    rig.file("guard", text).chmod(mode)
+    await run(rig, hooked({"event": "PreToolUse", "command": ["./guard"]}), caller(1))
+    (ran,) = rig.of(e.HookRan)
+    assert ran.reason.startswith("./guard can't be started") and way in ran.reason
+
+
 async def test_a_function_that_raises_returns_nonsense_or_hangs_gives_no_answer(rig: Rig) -> None:
     async def hangs(_: PreToolUse) -> None:
         await anyio.sleep_forever()

@@ -42,7 +42,7 @@ LOOK_ALIKES = (
 
 NO_PATHS = {
     "": "not a path", "own.txt\0.png": "not a path", "\0": "not a path", "x/" * 2500: "too long", "x" * 300: "name is too long",
-    "loop": "symbolic link",
+    "loop": "leads back to itself",
 }  # fmt: skip
 
 

@@ -129,6 +129,7 @@ class Scope:
         roots = self.read_roots if use == "read" else self.write_roots
         if not any(resolved.is_relative_to(root) for root in roots):
             raise self._outside(text, lexical, resolved, use, roots)
+        _no_circle(text, resolved)
         if use == "write":
             self.protected.check_names(text, Path(os.path.normpath(lexical)), resolved)
         return resolved
@@ -352,6 +353,17 @@ def _keep_owner_and_mode(fd: int, old: os.stat_result) -> None:
         with contextlib.suppress(PermissionError):
             os.fchown(fd, old.st_uid, old.st_gid)
     os.fchmod(fd, stat.S_IMODE(old.st_mode))
+
+
+def _no_circle(text: str, resolved: Path) -> None:
+    """Links that lead to each other resolve to themselves; they are told apart from one that came since."""
+    try:
+        resolved.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ToolFault(
+                f"{text}: a link there leads back to itself, so nothing can be opened by this name."
+            ) from error
 
 
 def _only_regular(name: str, info: os.stat_result) -> None:

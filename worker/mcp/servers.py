@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,6 +21,9 @@ from worker.mcp.define import Server
 from worker.mcp.definitions import Definition, Listing
 from worker.mcp.naming import tool_name
 from worker.tools import Tool, ToolContext
+
+SOME = 5
+"""Tools that are named where a pattern covers none of them."""
 
 
 class News(NamedTuple):
@@ -112,8 +116,17 @@ def _news(connection: Connection, offered: dict[str, Listing]) -> News:
     server, listing = connection.server, offered.get(connection.server.name, Listing())
     return News(
         server.name, connection.state, connection.why, sum(server.offers(each.tool) for each in listing.tools),
-        tuple(each for each in listing.unfit if server.offers(each[0])), connection.listed != listing,
+        (*(each for each in listing.unfit if server.offers(each[0])), *_of_none(server, listing)), connection.listed != listing,
     )  # fmt: skip
+
+
+def _of_none(server: Server, listing: Listing) -> Iterator[tuple[str, str]]:
+    """Patterns of `tools` that cover nothing of what a server listed: a slip, where a tool was meant."""
+    listed = [*(each.tool for each in listing.tools), *(name for name, _ in listing.unfit)]
+    for pattern in server.tools:
+        if listed and not any(fnmatchcase(name, pattern) for name in listed):
+            some = ", ".join(listed[:SOME]) + (", ..." if len(listed) > SOME else "")
+            yield pattern, f"it lists no tool of this name; it lists {some}"
 
 
 def _tools(connection: Connection, listing: Listing) -> list[Tool]:
