@@ -1,8 +1,9 @@
 """Secrets in text: known ones by their values, in whatever form they stand there, replaced by their names; others by their shape. Pure.
 
 A value is looked for as it is, in JSON (escaped once or twice), in URLs, in HTML, in base64 (also inside of more), each
-line of a long one by itself; and, where a text has such characters, behind fullwidth and invisible ones and escapes of
-single characters. Not found: other encodings, base64 that a line break cuts, a value taken apart in other ways.
+line of a long one by itself; and, where a text has such characters, behind fullwidth and invisible ones, escapes of
+single characters, and line breaks in a long run (as `base64` makes them). Of a value that was cut with `...` or `…`, eight
+characters and more are found. Not found: other encodings, a value taken apart in other ways.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from os.path import commonprefix
 from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
@@ -36,7 +38,17 @@ _NAMES = re.compile(
 )
 _PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK|ENV|NAME)$", re.IGNORECASE)
 _IN_URL = re.compile(r"^\w[\w+.-]*://[^\s/:@]*:([^\s/@]+)@")
-_ESCAPE = re.compile(r"\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))")
+_RUN = 16
+"""Characters of base64 before a line break that may be one within a run."""
+
+_ESCAPE = re.compile(
+    r"\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))"
+    r"|((?:(?:\\+r)?\\+n|\r?\n)[ \t]{0,16}(?:\d{1,7}[\t:|])?(?=[A-Za-z0-9+/_=-]))"
+)
+_IN_A_RUN = re.compile(f"[A-Za-z0-9+/_-]{{{_RUN}}}")
+_BROKEN = re.compile(rf"[A-Za-z0-9+/_-]{{{_RUN}}}\r?\n[ \t]{{0,16}}[A-Za-z0-9+/_=-]")
+_CUT_AFTER = re.compile(r"\n?\[?(?:\.\.\.|…)")
+_CUT_BEFORE = re.compile(r"(?:\.\.\.|…)\]?\n?\Z")
 _UNSEEN = re.compile(f"[{INVISIBLE}\ufe00-\ufe0f]")
 _NAMED_MARK = re.compile(r"\[secret (\w{1,200})\]")
 _ANY_MARK = re.compile(r"\[secret(?: \w{1,200})?\]")
@@ -113,7 +125,7 @@ class Masker:
 
     def holds(self, text: str) -> bool:
         """Whether a secret stands in a text."""
-        known = any(form in text for form in self.forms) or self._hidden(text) is not None
+        known = any(form in text for form in self.forms) or any(self._cut(text)) or self._hidden(text) is not None
         return known or (self.shapes and holds_shape(text))
 
     def mask(self, text: str) -> tuple[str, int]:
@@ -129,12 +141,14 @@ class Masker:
         count = 0
         if hits:
             text, count = self._either(hits).subn(lambda found: self.forms[found[0]], text)
+        for start, end, mark in sorted(self._cut(text), reverse=True):
+            text, count = text[:start] + mark + text[end:], count + 1
         hidden = self._hidden(text)
         return (text, count) if hidden is None else self._unhidden(text, hidden, count)
 
     def names_in(self, text: str) -> list[str]:
         """The marks that `mask` would put into a text, each once."""
-        found = [mark for form, mark in self.forms.items() if form in text]
+        found = [mark for form, mark in self.forms.items() if form in text] + [cut[2] for cut in self._cut(text)]
         return list(dict.fromkeys(found + [self.forms[form] for form in self._hidden(text) or ()]))
 
     def mask_cut(self, text: str) -> tuple[str, int]:
@@ -177,13 +191,34 @@ class Masker:
                 text = text[: len(text) - len(tail) + at] + mark
         return text
 
+    def _cut(self, text: str) -> list[tuple[int, int, str]]:
+        """The places of secrets that were cut with a mark, each with what stands there instead; none overlaps another."""
+        if "..." not in text and "…" not in text:
+            return []
+        found: list[tuple[int, int, str]] = []
+        for form, mark in self.forms.items():
+            for at in _places(text, form[:SHORTEST]):
+                end = at + len(commonprefix((form, text[at : at + len(form)])))
+                if end - at < len(form) and _CUT_AFTER.match(text, end):
+                    found.append((at, end, mark))
+            for at in _places(text, form[-SHORTEST:]):
+                end = at + SHORTEST
+                start = end - len(commonprefix((form[::-1], text[max(end - len(form), 0) : end][::-1])))
+                if end - start < len(form) and _CUT_BEFORE.search(text, max(start - 5, 0), start):
+                    found.append((start, end, mark))
+        kept: list[tuple[int, int, str]] = []
+        for place in sorted(found, key=lambda each: (each[0], -each[1])):
+            if not kept or place[0] >= kept[-1][1]:
+                kept.append(place)
+        return kept
+
     @staticmethod
     def _either(forms: list[str]) -> re.Pattern[str]:
         return re.compile("|".join(re.escape(form) for form in forms))
 
     def _hidden(self, text: str) -> list[str] | None:
         """The forms that a text holds only as a reader takes it; None where there are none."""
-        if not self.forms or (text.isascii() and "\\" not in text):
+        if not self.forms or (text.isascii() and "\\" not in text and not _BROKEN.search(text)):
             return None
         shown = as_read(text)
         if shown == text:
@@ -230,12 +265,22 @@ def forms_of(value: str) -> Iterator[str]:
 
 def as_read(text: str) -> str:
     """A text as a reader takes it: compatible characters, nothing invisible, no escapes of single characters."""
-    shown = text if text.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
-    return _ESCAPE.sub(_unescaped, shown) if "\\" in shown else shown
+    shown = _ESCAPE.sub(_unescaped, text)
+    return shown if shown.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", shown))
 
 
 def _unescaped(found: re.Match[str]) -> str:
+    if found[4]:
+        start = found.start()
+        return "" if start >= _RUN and _IN_A_RUN.match(found.string, start - _RUN) else found[0]
     return found[3] or chr(int(found[1] or found[2], 16))
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
 
 
 def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
@@ -243,7 +288,11 @@ def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
     at = 0
     for escape in _ESCAPE.finditer(text):
         yield from _each(text, at, escape.start())
-        yield _unescaped(escape), *escape.span()
+        shown = _unescaped(escape)
+        if shown != escape[0]:
+            yield shown, *escape.span()
+        else:
+            yield from _each(text, *escape.span())
         at = escape.end()
     yield from _each(text, at, len(text))
 
