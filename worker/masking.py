@@ -15,7 +15,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
@@ -198,12 +198,12 @@ class Masker:
         found: list[tuple[int, int, str]] = []
         for form, mark in self.forms.items():
             for at in _places(text, form[:SHORTEST]):
-                end = at + len(commonprefix((form, text[at : at + len(form)])))
+                end = at + _same(form, text[at : at + len(form)])
                 if end - at < len(form) and _CUT_AFTER.match(text, end):
                     found.append((at, end, mark))
             for at in _places(text, form[-SHORTEST:]):
                 end = at + SHORTEST
-                start = end - len(commonprefix((form[::-1], text[max(end - len(form), 0) : end][::-1])))
+                start = end - _same(form[::-1], text[max(end - len(form), 0) : end][::-1])
                 if end - start < len(form) and _CUT_BEFORE.search(text, max(start - 5, 0), start):
                     found.append((start, end, mark))
         kept: list[tuple[int, int, str]] = []
@@ -274,6 +274,11 @@ def _unescaped(found: re.Match[str]) -> str:
         start = found.start()
         return "" if start >= _RUN and _IN_A_RUN.match(found.string, start - _RUN) else found[0]
     return found[3] or chr(int(found[1] or found[2], 16))
+
+
+def _same(one: str, other: str) -> int:
+    """How many characters two texts begin with that are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _places(text: str, part: str) -> Iterator[int]:

@@ -220,7 +220,8 @@ async def test_a_question_that_is_open_when_the_pod_goes_on_unattended_is_denied
 ) -> None:
     """B122: nobody answers there, and a rule that came since is no answer either. An answer that was given holds."""
     call = desk.call("shell", command="x")
-    assert isinstance(first := await desk.ask(call), Pause)
+    first = await desk.ask(call)
+    assert isinstance(first, Pause)
     decision = await desk.ask(call, desk.restarted(Permissions(profile="unattended", rules=rules)))
     assert isinstance(decision, Deny) and "nobody has answered" in decision.message
     desk.answer(first.approval)
