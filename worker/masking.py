@@ -20,7 +20,7 @@ from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 from worker.shapes import ShapedStream, holds_shape, shaped, without_ends
-from worker.text import INVISIBLE
+from worker.text import UNSEEN
 
 SHORTEST = 8
 """Characters below which a value is not taken for a secret: it would be found everywhere."""
@@ -49,7 +49,6 @@ _IN_A_RUN = re.compile(f"[A-Za-z0-9+/_-]{{{_RUN}}}")
 _BROKEN = re.compile(rf"[A-Za-z0-9+/_-]{{{_RUN}}}\r?\n[ \t]{{0,16}}[A-Za-z0-9+/_=-]")
 _CUT_AFTER = re.compile(r"\n?\[?(?:\.\.\.|…)")
 _CUT_BEFORE = re.compile(r"(?:\.\.\.|…)\]?\n?\Z")
-_UNSEEN = re.compile(f"[{INVISIBLE}\ufe00-\ufe0f]")
 _NAMED_MARK = re.compile(r"\[secret (\w{1,200})\]")
 _ANY_MARK = re.compile(r"\[secret(?: \w{1,200})?\]")
 _MARK = re.compile(r"\n?\[\.\.\. [^\]\n]{0,400} \.\.\.\]\n?")
@@ -266,7 +265,7 @@ def forms_of(value: str) -> Iterator[str]:
 def as_read(text: str) -> str:
     """A text as a reader takes it: compatible characters, nothing invisible, no escapes of single characters."""
     shown = _ESCAPE.sub(_unescaped, text)
-    return shown if shown.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", shown))
+    return shown if shown.isascii() else unicodedata.normalize("NFKC", UNSEEN.sub("", shown))
 
 
 def _unescaped(found: re.Match[str]) -> str:
@@ -305,7 +304,7 @@ def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
 def _each(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     for at in range(start, end):
         char = text[at]
-        if not _UNSEEN.match(char):
+        if not UNSEEN.match(char):
             yield char if char.isascii() else unicodedata.normalize("NFKC", char), at, at + 1
 
 
