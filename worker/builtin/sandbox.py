@@ -320,14 +320,6 @@ def _with_led_to(places: Iterable[Path]) -> Iterator[Path]:
         yield from led_to(place)
 
 
-def _with_led_to(places: Iterable[Path]) -> Iterator[Path]:
-    """Places, each `.git` with the folders that it stands for where it is none itself."""
-    for place in places:
-        yield place
-        if place.name == ".git":
-            yield from led_to(place)
-
-
 def _names(paths: Iterable[Path], cwd: Path) -> str:
     shown = (p.relative_to(cwd).as_posix() if p.is_relative_to(cwd) else str(p) for p in paths)
     return ", ".join(dict.fromkeys(shown))
