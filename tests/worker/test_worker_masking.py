@@ -195,7 +195,8 @@ def test_marks_lead_back_to_values_only_where_the_variable_is_set() -> None:
 HOSTILE = (
     "a", " ", "0", "sk-", "sk-a", "sk-0", "eyJ", "eyJ.", "eyJaaaaaaaa.", "-----", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\n12\n", f"-----BEGIN PRIVATE KEY-----{A}", "ghp_-", "hooks.slack.com/services/T/B/", "xoxb-", "A3T", "SG.-",
-    "AAAAAAAAAAAAAAAA\n", "AAAAAAAAAAAAAAAA\\n1\t", "other-token-...", "...", "…[", "\\", "\\u00", "0123-and-more…", "\\u0073", "other-token-", "\u200b", "[... a ...]\n", "ｇ",
+    "AAAAAAAAAAAAAAAA\n", "AAAAAAAAAAAAAAAA\\n1\t", "other-token-...", "...", "…[", "\\", "\\u00", "0123-and-more…", "\\u0073",
+    "other-token-", "\u200b", "[... a ...]\n", "ｇ",
 )  # fmt: skip
 
 
