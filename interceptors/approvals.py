@@ -16,7 +16,8 @@ class ApprovalAsked(Record):
     with its id, where a secret was masked in them: a yes then never holds for another call).
 
     `scope` is how far an approval reaches unless the answer says otherwise: `run` for writes in scope, which then are
-    free for the rest of the run. `summary` and `diff` are for the human; nothing is decided from them. `before_sha256` is
+    free for the rest of the run. `summary`, `details` (each argument that stands in neither of the others whole) and `diff` are for
+    the human; nothing is decided from them. `before_sha256` is
     that of the file that the diff was made from (of nothing where there was none): a yes to this call holds for that content.
     """
 
@@ -26,6 +27,7 @@ class ApprovalAsked(Record):
     tool: str
     arguments_sha256: str
     summary: str
+    details: str | None = None
     diff: str | None = None
     effect: str = ""
     reason: str = ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from interceptors.commands import readings, split
 from worker.addresses import address_of
@@ -119,20 +119,33 @@ def facts_of(ctx: CallContext, scope: PathScope | None) -> CallFacts:
 
 def paths_of(tool: Tool, arguments: dict[str, Any]) -> list[str]:
     """The paths that a call names, at any depth of its arguments: those typed as paths, and for a tool on files those of a
-    name in `PATH_ARGUMENTS` or of its `resource`. Artifacts of the pod are no paths, and only read.
+    name in `PATH_ARGUMENTS` or of its `resource`. To a tool that reads artifacts of the pod their names are no paths.
     """
-    names = set(tool.path_parameters)
-    if tool.effect in ("read", "write"):
-        names |= {*PATH_ARGUMENTS, *((tool.resource,) if tool.resource else ())}
+    typed, names = tool.path_parameters, path_names(tool)
     if not names:
         return []
-    found = [path for name, value in members(arguments) if name in names for path in _texts(value)]
-    return [path for path in found if tool.effect != "read" or not path.startswith(ARTIFACT)]
+    found = [path for name, value in members(arguments) if name in names for path in _texts(value, name in typed)]
+    return [path for path in found if not (tool.reads_artifacts and path.startswith(ARTIFACT))]
 
 
-def _texts(value: object) -> list[str]:
-    values: Sequence[object] = [*cast("Sequence[object]", value)] if isinstance(value, list | tuple) else [value]
-    return [str(path) for path in values if isinstance(path, str | Path) and str(path)]
+def path_names(tool: Tool) -> frozenset[str]:
+    """The names of arguments that a tool takes for paths."""
+    if tool.effect not in ("read", "write"):
+        return tool.path_parameters
+    return tool.path_parameters | PATH_ARGUMENTS | ({tool.resource} if tool.resource else set[str]())
+
+
+def _texts(value: object, tables: bool) -> Iterator[str]:
+    """The paths in an argument, in lists at any depth; with `tables` also the values of tables."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str | Path) and str(each):
+            yield str(each)
+        elif isinstance(each, list | tuple):
+            waiting += reversed(cast("Sequence[object]", each))
+        elif tables and isinstance(each, dict):
+            waiting += reversed(list(cast("dict[str, object]", each).values()))
 
 
 def _file_facts(tool: str, effect: Effect, paths: Sequence[str], scope: PathScope | None) -> CallFacts:
@@ -162,13 +175,23 @@ def names_of(path: Path, cwd: Path) -> frozenset[str]:
     return frozenset(names)
 
 
-def describe(tool: str, facts: CallFacts, arguments: dict[str, Any]) -> str:
-    """A call in one line for a human, at most 400 characters."""
-    command = arguments.get("command")
+class Told(NamedTuple):
+    """A call in one line of at most 400 characters. `shown` are the arguments that stand in it whole."""
+
+    text: str
+    shown: frozenset[str] = frozenset()
+
+
+def describe(tool: Tool, facts: CallFacts, arguments: dict[str, Any]) -> Told:
+    """A call in one line for a human."""
+    command, url = arguments.get("command"), arguments.get("url")
     if facts.effect == "process" and isinstance(command, str):
-        text = f"{tool}: {command}"
+        said, shown = command, frozenset({"command"})
     elif facts.effect in ("read", "write") and facts.parts and canonical(arguments) not in facts.parts[0]:
-        text = f"{tool}: {', '.join(min(part, key=len) for part in facts.parts)}"
+        said, shown = ", ".join(min(part, key=len) for part in facts.parts), path_names(tool)
+    elif url:
+        said, shown = str(url), frozenset({"url"})
     else:
-        text = f"{tool}: {arguments.get('url') or canonical(arguments)}"
-    return text if len(text) <= SUMMARY_CHARS else f"{text[: SUMMARY_CHARS - 1]}…"
+        said, shown = canonical(arguments), frozenset(arguments)
+    text = f"{tool.name}: {said}"
+    return Told(text, shown) if len(text) <= SUMMARY_CHARS else Told(f"{text[: SUMMARY_CHARS - 1]}…")

@@ -18,7 +18,7 @@ from anyio import to_thread
 from interceptors.approvals import ApprovalAnswered, ApprovalAsked, PermissionDenied, settled_by
 from interceptors.deciding import Profile, Rule, Verdict, decide
 from interceptors.facts import CallFacts, PathScope, canonical, describe, facts_of, paths_of
-from interceptors.preview import SHOWN_BYTES, write_preview
+from interceptors.preview import SHOWN_BYTES, details, write_preview
 from worker.ids import uuid7
 from worker.interceptor import ALLOW, CallContext, Deny, Interceptor, Pause, ToolDecision
 from worker.records import Record, ToolResult
@@ -39,12 +39,14 @@ def question_of(
         shown = _current(target)
         diff = write_preview(ctx.tool, ctx.arguments, shown)
         before = _digest(target) if shown is None else sha256(shown)
+    told = describe(ctx.tool, facts, ctx.arguments)
     return ApprovalAsked(
         id=uuid7(),
         call_id=ctx.call.call_id,
         tool=ctx.tool.name,
         arguments_sha256=digest,
-        summary=describe(ctx.tool.name, facts, ctx.arguments),
+        summary=told.text,
+        details=details(ctx.tool, ctx.arguments, told.shown),
         diff=diff,
         effect=facts.effect,
         reason=verdict.reason,
@@ -98,8 +100,9 @@ class Permissions(Interceptor):
     `when_headless`. An approval is bound to the very call: its id, its tool and the hash of its arguments. Once
     answered it holds for that call, through restarts, until its result is on record; an identical later call asks again
     (case B041), and so does the call itself where the file that it writes has changed since the question. A question
-    stays asked until it is answered, whatever settings come later. Only an approval of scope `run` reaches further: to
-    writes in scope, or to calls of the same tool with the same arguments; one that held a secret is like no other.
+    stays asked until it is answered, whatever settings come later; under the profile `unattended`, which waits for nobody,
+    its call is denied. Only an approval of scope `run` reaches further: to writes in scope, or to calls of the same tool with
+    the same arguments; one that held a secret is like no other.
     """
 
     profile: Profile = "safe"
@@ -128,6 +131,9 @@ class Permissions(Interceptor):
             # A no to this very call outweighs whatever was granted elsewhere.
             return self._refused(ctx, facts, answer)
         if asked is not None and answer is None:
+            if self.profile == "unattended":
+                reason = "it was asked about, nobody has answered, and the profile 'unattended' never waits"
+                return self._deny(ctx, facts, reason)
             # Settings that came after the question are no answer to it.
             return Pause(asked.id)
         if verdict.action == "deny":
@@ -212,7 +218,7 @@ def _bound_to(ctx: CallContext) -> str:
 
 
 def _denied(ctx: CallContext, facts: CallFacts, reason: str) -> PermissionDenied:
-    summary = describe(ctx.tool.name, facts, ctx.arguments)
+    summary = describe(ctx.tool, facts, ctx.arguments).text
     return PermissionDenied(call_id=ctx.call.call_id, tool=ctx.tool.name, reason=reason, summary=summary)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Container
 from typing import Any
 
 from worker.errors import told
@@ -13,10 +15,10 @@ SHOWN_BYTES = 200_000
 """Bytes up to which a file is read to show what a write changes in it."""
 
 DIFF_CHARS = 8_000
-"""Characters of a diff that a question holds; more is cut, and says so."""
+"""Characters of a diff that a question holds, and of its details; more is cut, and says so."""
 
 _PAIRS = (("old", "new"), ("old_text", "new_text"), ("old_string", "new_string"))
-_CONTENTS = ("content", "text")
+_CONTENTS = (("content",), ("text",))
 
 
 def write_preview(tool: Tool, arguments: dict[str, Any], current: bytes | None) -> str | None:
@@ -41,6 +43,24 @@ def write_preview(tool: Tool, arguments: dict[str, Any], current: bytes | None) 
     if after == current:
         return "(no change)" if after else "(an empty file)"
     return _cut(diff(decode(current)[0], decode(after)[0]) or "(bytes change that are no text)")
+
+
+def details(tool: Tool, arguments: dict[str, Any], shown: Container[str]) -> str | None:
+    """The arguments of a call that are not `shown` elsewhere, one behind the other; None where there are none.
+
+    What is too long for a question is cut in its middle: an end that nobody sees is where one would hide something.
+    """
+    mine = _keys_of_given(arguments) if tool.effect == "write" else ()
+    left = {key: value for key, value in arguments.items() if key not in shown and key not in mine}
+    text = "\n".join(f"{key}: {_as_text(value)}" for key, value in left.items())
+    if len(text) <= DIFF_CHARS:
+        return text or None
+    half = DIFF_CHARS // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters are left out here …]\n{text[-half:]}"
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def diff(before: str, after: str) -> str:
@@ -74,14 +94,21 @@ def _of_arguments(arguments: dict[str, Any], why: str = "") -> str | None:
 
 
 def _given(arguments: dict[str, Any]) -> str:
-    for old, new in _PAIRS:
-        before, after = arguments.get(old), arguments.get(new)
-        if isinstance(before, str) and isinstance(after, str):
-            return diff(before, after)
-    for key in _CONTENTS:
-        if isinstance(text := arguments.get(key), str):
-            return f"{key}:\n{text}"
-    return ""
+    match _keys_of_given(arguments):
+        case (old, new):
+            return diff(arguments[old], arguments[new])
+        case (key,):
+            return f"{key}:\n{arguments[key]}"
+        case _:
+            return ""
+
+
+def _keys_of_given(arguments: dict[str, Any]) -> tuple[str, ...]:
+    """The arguments that such a preview shows."""
+    for keys in (*_PAIRS, *_CONTENTS):
+        if all(isinstance(arguments.get(key), str) for key in keys):
+            return keys
+    return ()
 
 
 def _cut(text: str) -> str:

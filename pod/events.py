@@ -384,13 +384,15 @@ class Warning_(_Event):
 
 
 class ApprovalAskedEvent(_Event):
-    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`. `scope` is how far a yes reaches."""
+    """A call waits for a human: `pod approve NAME ID` or `pod deny NAME ID`. `details` are the arguments that neither `summary` nor
+    `diff` shows whole; `scope` is how far a yes reaches."""
 
     type: Literal["approval.asked"] = "approval.asked"
     id: str
     call_id: str
     tool: str
     summary: str
+    details: str | None = None
     diff: str | None = None
     scope: ApprovalScope = "once"
 
@@ -606,7 +608,7 @@ _MAKERS: dict[type[Record], Callable[[Any], _Event]] = {
     e.OrphanKilled: lambda r: OrphanKilled(call_id=r.call_id, pids=r.pids),
     e.Repaired: lambda r: LogRepaired(offset=r.offset, length=r.length, reason=r.reason),
     ApprovalAsked: lambda r: ApprovalAskedEvent(
-        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, diff=r.diff, scope=r.scope
+        id=r.id, call_id=r.call_id, tool=r.tool, summary=r.summary, details=r.details, diff=r.diff, scope=r.scope
     ),
     ApprovalAnswered: lambda r: ApprovalAnsweredEvent(
         id=r.id, approved=r.approved, by=r.by, scope=r.scope, message=r.message

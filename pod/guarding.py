@@ -93,13 +93,16 @@ def sandbox_of(manifest: Manifest, home: Path, cwd: Path, scope: Scope | None = 
         return None
     scope = scope or Scope(cwd, read=manifest.scope.read, write=manifest.scope.write)
     hidden = of_the_home(home, (scope.cwd, *scope.write_roots))
+    own = [*hidden, *(Path(os.path.realpath(place)) for place in (default_home() / "trust", _user_folder()))]
+    reached = scope.write_roots if asked.mode == "workspace" else ()
     return Sandbox(
         mode=asked.mode,
         cwd=scope.cwd,
         read=scope.read_roots,
         write=scope.write_roots,
         guarded=tuple(place for place in scope.protected if place not in hidden),
-        hidden=tuple(place for place in hidden if place.exists()),
+        hidden=tuple(place for place in hidden if place.exists() or any(map(place.is_relative_to, reached))),
+        kept=tuple(own),
         network=asked.network,
         git=asked.git,
     )

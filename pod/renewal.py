@@ -14,7 +14,7 @@ from worker.models.base import Model, RemembersRefusals
 from worker.models.registry import guessed_window
 from worker.records import ContextAdded, ToolsChanged, Warned, WindowLearned
 from worker.sending import Sender
-from worker.text import sha256
+from worker.text import sha256, visible_name
 
 _FOLDER = "working folder"
 
@@ -74,7 +74,7 @@ def folder_changed(session: Session) -> None:
     now = session.state.blobs["cwd"]
     if (known[-1].sha256 if known else session.state.start.blobs["cwd"]) == now:
         return
-    text = f"The working folder is another one from now on: {session.folder.blob(now)}"
+    text = f"The working folder is another one from now on: {visible_name(session.folder.blob(now))}"
     item = ContextItem(kind="notice", text=text, source=_FOLDER, sha256=now)
     session.put(ContextAdded(items=(item,), by="folder"))
 

@@ -48,7 +48,7 @@ from worker.hooks import check, checked
 from worker.interceptor import Interceptor, RequestContext
 from worker.models.base import Capabilities, Model, ModelSettings, ToolClearing, ToolSpec
 from worker.models.registry import create_model
-from worker.text import visible
+from worker.text import visible_name
 from worker.tools import Tool, tool
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -343,7 +343,7 @@ def render_system(
             raise UsageProblem(
                 f"[worker] system_prompt_file: {manifest.worker.system_prompt_file} can't be read: {e}"
             ) from e
-    folder = visible(str(cwd)).replace("\n", "\\n")  # a name may hold a line of its own
+    folder = visible_name(cwd)
     text = fill_prompt(base, cwd=folder, platform=platform.system(), tools=", ".join(tools), pod=name)
     prompt = system_prompt(text, instructions, tag=tag, history="session_history" in tools)
     return prompt if output is None else f"{prompt}\n\n{output.prompt()}"

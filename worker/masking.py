@@ -1,8 +1,9 @@
 """Secrets in text: known ones by their values, in whatever form they stand there, replaced by their names; others by their shape. Pure.
 
 A value is looked for as it is, in JSON (escaped once or twice), in URLs, in HTML, in base64 (also inside of more), each
-line of a long one by itself; and, where a text has such characters, behind fullwidth and invisible ones and escapes of
-single characters. Not found: other encodings, base64 that a line break cuts, a value taken apart in other ways.
+line of a long one by itself; and, where a text has such characters, behind fullwidth and invisible ones, escapes of
+single characters, and line breaks in a long run (as `base64` makes them). Of a value that was cut with `...` or `…`, eight
+characters and more are found. Not found: other encodings, a value taken apart in other ways.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, cast
 from urllib.parse import quote, quote_plus
 
 from worker.shapes import ShapedStream, holds_shape, shaped, without_ends
-from worker.text import INVISIBLE
+from worker.text import UNSEEN
 
 SHORTEST = 8
 """Characters below which a value is not taken for a secret: it would be found everywhere."""
@@ -36,8 +38,23 @@ _NAMES = re.compile(
 )
 _PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK|ENV|NAME)$", re.IGNORECASE)
 _IN_URL = re.compile(r"^\w[\w+.-]*://[^\s/:@]*:([^\s/@]+)@")
-_ESCAPE = re.compile(r"\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))")
-_UNSEEN = re.compile(f"[{INVISIBLE}\ufe00-\ufe0f]")
+_RUN = 16
+"""Characters of base64 before a line break that may be one within a run."""
+
+_ESCAPE = re.compile(
+    r"(?<!\\)\\+(?:u00([2-7][0-9a-fA-F])|x([2-7][0-9a-fA-F])|(/))"
+    r"|((?:(?:(?<!\\)\\+r)?(?:(?<!\\)|(?<=r))\\{1,8}n|\r?\n)[ \t]{0,16}(?:\d{1,7}[\t:|])?(?=[A-Za-z0-9+/_=-]))"
+)
+_IN_A_RUN = re.compile(f"[A-Za-z0-9+/_-]{{{_RUN}}}")
+_BROKEN = re.compile(rf"[A-Za-z0-9+/_-]{{{_RUN}}}\r?\n[ \t]{{0,16}}[A-Za-z0-9+/_=-]")
+_BEGUN = re.compile(
+    r"\\{1,4}(?:u0{0,2}[2-7]?|x[2-7]?)?\Z|((?:(?:\\{1,4}r)?\\{1,4}n|\\{1,4}r|\r?\n|\r)[ \t]{0,16}(?:\d{1,7}[\t:|]?)?)\Z"
+)
+_LONGEST_BREAK = 40
+"""What may be the beginning of an escape or of a line break within a run, and its longest."""
+
+_CUT_AFTER = re.compile(r"\n?\[?(?:\.\.\.|…)")
+_CUT_BEFORE = re.compile(r"(?:\.\.\.|…)\]?\n?\Z")
 _NAMED_MARK = re.compile(r"\[secret (\w{1,200})\]")
 _ANY_MARK = re.compile(r"\[secret(?: \w{1,200})?\]")
 _MARK = re.compile(r"\n?\[\.\.\. [^\]\n]{0,400} \.\.\.\]\n?")
@@ -113,7 +130,7 @@ class Masker:
 
     def holds(self, text: str) -> bool:
         """Whether a secret stands in a text."""
-        known = any(form in text for form in self.forms) or self._hidden(text) is not None
+        known = any(form in text for form in self.forms) or any(self._cut(text)) or self._hidden(text) is not None
         return known or (self.shapes and holds_shape(text))
 
     def mask(self, text: str) -> tuple[str, int]:
@@ -129,12 +146,19 @@ class Masker:
         count = 0
         if hits:
             text, count = self._either(hits).subn(lambda found: self.forms[found[0]], text)
+        if cuts := self._cut(text):
+            pieces: list[str] = []
+            at = 0
+            for start, end, mark in cuts:
+                pieces += [text[at:start], mark]
+                at = end
+            text, count = "".join([*pieces, text[at:]]), count + len(cuts)
         hidden = self._hidden(text)
         return (text, count) if hidden is None else self._unhidden(text, hidden, count)
 
     def names_in(self, text: str) -> list[str]:
         """The marks that `mask` would put into a text, each once."""
-        found = [mark for form, mark in self.forms.items() if form in text]
+        found = [mark for form, mark in self.forms.items() if form in text] + [cut[2] for cut in self._cut(text)]
         return list(dict.fromkeys(found + [self.forms[form] for form in self._hidden(text) or ()]))
 
     def mask_cut(self, text: str) -> tuple[str, int]:
@@ -177,13 +201,34 @@ class Masker:
                 text = text[: len(text) - len(tail) + at] + mark
         return text
 
+    def _cut(self, text: str) -> list[tuple[int, int, str]]:
+        """The places of secrets that were cut with a mark, each with what stands there instead; none overlaps another."""
+        if "..." not in text and "…" not in text:
+            return []
+        found: list[tuple[int, int, str]] = []
+        for form, mark in self.forms.items():
+            for at in _places(text, form[:SHORTEST]):
+                end = at + _same(form, text[at : at + len(form)])
+                if end - at < len(form) and _CUT_AFTER.match(text, end):
+                    found.append((at, end, mark))
+            for at in _places(text, form[-SHORTEST:]):
+                end = at + SHORTEST
+                start = end - _same(form[::-1], text[max(end - len(form), 0) : end][::-1])
+                if end - start < len(form) and _CUT_BEFORE.search(text, max(start - 5, 0), start):
+                    found.append((start, end, mark))
+        kept: list[tuple[int, int, str]] = []
+        for place in sorted(found, key=lambda each: (each[0], -each[1])):
+            if not kept or place[0] >= kept[-1][1]:
+                kept.append(place)
+        return kept
+
     @staticmethod
     def _either(forms: list[str]) -> re.Pattern[str]:
         return re.compile("|".join(re.escape(form) for form in forms))
 
     def _hidden(self, text: str) -> list[str] | None:
         """The forms that a text holds only as a reader takes it; None where there are none."""
-        if not self.forms or (text.isascii() and "\\" not in text):
+        if not self.forms or (text.isascii() and "\\" not in text and not _BROKEN.search(text)):
             return None
         shown = as_read(text)
         if shown == text:
@@ -230,40 +275,66 @@ def forms_of(value: str) -> Iterator[str]:
 
 def as_read(text: str) -> str:
     """A text as a reader takes it: compatible characters, nothing invisible, no escapes of single characters."""
-    shown = text if text.isascii() else unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
-    return _ESCAPE.sub(_unescaped, shown) if "\\" in shown else shown
+    shown = _ESCAPE.sub(_unescaped, text)
+    return shown if shown.isascii() else unicodedata.normalize("NFKC", UNSEEN.sub("", shown))
 
 
 def _unescaped(found: re.Match[str]) -> str:
+    if found[4]:
+        return "" if _ends_a_run(found.string, found.start()) else found[0]
     return found[3] or chr(int(found[1] or found[2], 16))
 
 
-def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
-    """What a reader takes for each character or escape, with its place."""
+def _ends_a_run(text: str, at: int) -> bool:
+    """Whether a long run of base64 ends at a place."""
+    return at >= _RUN and _IN_A_RUN.match(text, at - _RUN) is not None
+
+
+def _same(one: str, other: str) -> int:
+    """How many characters two texts begin with that are the same."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _places(text: str, part: str) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        yield at
+        at = text.find(part, at + 1)
+
+
+def _as_read(text: str, *, whole: bool = False) -> Iterator[tuple[str, int, int]]:
+    """What a reader takes for each character or escape, with its place; with `whole` the characters as they are."""
     at = 0
     for escape in _ESCAPE.finditer(text):
-        yield from _each(text, at, escape.start())
-        yield _unescaped(escape), *escape.span()
+        yield from _each(text, at, escape.start(), whole=whole)
+        shown = _unescaped(escape)
+        if shown != escape[0]:
+            yield shown, *escape.span()
+        else:
+            yield from _each(text, *escape.span(), whole=whole)
         at = escape.end()
-    yield from _each(text, at, len(text))
+    yield from _each(text, at, len(text), whole=whole)
 
 
-def _each(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def _each(text: str, start: int, end: int, *, whole: bool = False) -> Iterator[tuple[str, int, int]]:
     for at in range(start, end):
         char = text[at]
-        if not _UNSEEN.match(char):
+        if whole:
+            yield char, at, at + 1
+        elif not UNSEEN.match(char):
             yield char if char.isascii() else unicodedata.normalize("NFKC", char), at, at + 1
 
 
 @dataclass
 class MaskedStream:
-    """Masks a text that comes in pieces: what may be the beginning of a secret is held back until that is known. What only a reader
-    would see as one (behind invisible characters and escapes) is not found here.
+    """Masks a text that comes in pieces: what may be the beginning of a secret is held back until that is known, also where only a
+    reader would see one (behind invisible characters, escapes and line breaks).
     """
 
     masker: Masker
     encode: Callable[[str], str] = str
     """How the text of a form stands in the stream: bytes that are looked at as Latin-1 have another one."""
+    _before: str = ""
     _held: str = ""
     _shaped: ShapedStream | None = field(init=False)
     _forms: dict[str, list[str]] = field(init=False)
@@ -280,37 +351,51 @@ class MaskedStream:
 
     def feed(self, text: str) -> str:
         """Takes the next piece and gives what is known by now."""
-        text = self._feed(text) if self._marks else text
+        text = self._given(text, last=False) if self._marks else text
         return text if self._shaped is None else self._shaped.feed(text)
-
-    def _feed(self, text: str) -> str:
-        text = self._held + text
-        cut = self._open(text)
-        pieces: list[str] = []
-        at = 0
-        for found in self._found(text):
-            if found.start() >= cut:
-                break
-            pieces += [text[at : found.start()], self._marks[found[0]]]
-            at = found.end()
-        cut = max(cut, at)
-        pieces.append(text[at:cut])
-        self._held = text[cut:]
-        return "".join(pieces)
 
     def end(self) -> str:
         """What was held back, masked as it is. The stream begins anew."""
-        text = self._end()
+        text = self._given("", last=True)
+        self._before = ""
         return text if self._shaped is None else self._shaped.feed(text) + self._shaped.end()
 
-    def _end(self) -> str:
-        held, self._held = self._held, ""
+    def _given(self, text: str, *, last: bool) -> str:
+        skip = len(self._before)
+        text = self._before + self._held + text
+        begun = None if last else _BEGUN.search(text, max(len(text) - _LONGEST_BREAK, skip))
+        if begun is not None and begun[1] and not _ends_a_run(text, begun.start()):
+            begun = None
+        known = len(text) if begun is None else begun.start()
+        shown, places = self._as_read(text[:known])
+        opened = len(shown) if last else self._open(shown)
+        cut = max(known if opened == len(shown) else places(opened)[0], skip)
         pieces: list[str] = []
-        at = 0
-        for found in self._found(held):
-            pieces += [held[at : found.start()], self._marks[found[0]]]
-            at = found.end()
-        return "".join([*pieces, held[at:]])
+        at = skip
+        for found in self._found(shown):
+            start, end = places(found.start())[0], places(found.end() - 1)[1]
+            if start >= max(cut, at):
+                break
+            if start >= at:
+                pieces += [text[at:start], self._marks[found[0]]]
+                at = end
+        cut = max(cut, at)
+        self._held = text[cut:]
+        self._before = text[max(cut - _RUN, 0) : cut]
+        return "".join([*pieces, text[at:cut]])
+
+    def _as_read(self, text: str) -> tuple[str, Callable[[int], tuple[int, int]]]:
+        """The text in which secrets are looked for, and where each character of it stands: what a reader would take it for, where
+        that holds one, or the beginning of one.
+        """
+        if (text.isascii() or self.encode is not str) and "\\" not in text and not _BROKEN.search(text):
+            return text, _here
+        shown = as_read(text) if self.encode is str else _ESCAPE.sub(_unescaped, text)
+        if shown == text or not (any(form in shown for form in self._marks) or self._open(shown) < len(shown)):
+            return text, _here
+        pieces = list(_as_read(text, whole=self.encode is not str))
+        places = [(start, end) for piece, start, end in pieces for _ in piece]
+        return "".join(piece for piece, _, _ in pieces), places.__getitem__
 
     def _found(self, text: str) -> Iterator[re.Match[str]]:
         hits = [form for form in self._marks if form in text]
@@ -323,3 +408,7 @@ class MaskedStream:
             if forms and any(len(form) > len(text) - at and form.startswith(text[at:]) for form in forms):
                 return at
         return len(text)
+
+
+def _here(at: int) -> tuple[int, int]:
+    return at, at + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import unicodedata
 from functools import lru_cache
 from typing import cast
 
@@ -20,7 +21,12 @@ INVISIBLE = (
 marks of direction and of width zero, fillers, halves of characters, noncharacters, tags."""
 
 _INVISIBLE = re.compile(f"[{INVISIBLE}]")
+UNSEEN = re.compile(f"[{INVISIBLE}\ufe00-\ufe0f]")
+"""The same as an expression, with the selectors of a form."""
+
 _JOINERS = "\u200c\u200d"
+_DIRECTIONS = "\u061c\u200e\u200f"
+_WITH_FORMS = frozenset("0123456789#*\xa9\xae")
 
 
 def clean(text: str) -> str:
@@ -62,6 +68,11 @@ def half_in_json(text: str) -> bool:
         return False
 
 
+def escaped_halves(text: str) -> str:
+    """JSON text with each half of a character as JSON's own escape, so that it is valid UTF-8 and means what it meant."""
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def visible(text: str) -> str:
     """`text` with what is invisible or steers a display written as escapes (`\\x1b`, `\\u202e`): the one door to a person's eyes.
 
@@ -71,6 +82,42 @@ def visible(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return _INVISIBLE.sub(_escaped, text.replace("\r\n", "\n"))
+
+
+def visible_name(path: object) -> str:
+    """A path as one line that a person or a model is shown: it may hold line ends, and bytes that are no text."""
+    return visible(str(path)).replace("\n", "\\n")
+
+
+def without_unseen(text: str) -> tuple[str, list[str]]:
+    """A text without what a reader of it does not see, and each character that was left out.
+
+    What is seen where it stands stays: joiners that join, marks of direction beside text from right to left, and one selector of
+    a form behind a character that has forms.
+    """
+    left: list[str] = []
+
+    def judged(found: re.Match[str]) -> str:
+        char, at = found[0], found.start()
+        if char == "\r" or _is_seen(char, found.string[at - 1 : at], found.string[at + 1 : at + 2]):
+            return char
+        left.append(char)
+        return ""
+
+    return UNSEEN.sub(judged, text), left
+
+
+def _is_seen(char: str, before: str, after: str) -> bool:
+    if char in _JOINERS:
+        return _joins(before) and _joins(after)
+    if char in _DIRECTIONS:
+        beside = [each for each in (before, after) if each and UNSEEN.match(each) is None]
+        return any(unicodedata.bidirectional(each) in {"R", "AL", "AN"} for each in beside)
+    if "\u180b" <= char <= "\u180f":
+        return "\u1820" <= before <= "\u18aa"
+    if "\ufe00" <= char <= "\ufe0f":
+        return (before >= "\u2000" or before in _WITH_FORMS) and UNSEEN.match(before) is None
+    return False
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -62,7 +62,8 @@ class Tool:
     `effect` decides what permission it needs and whether it may run beside others; `idempotent` lets a resume run an open call
     again; `resource` names the argument that locks; `timeout` is in seconds; `max_output` in bytes. `preview` gives what the
     file that `resource` names will hold, from the checked arguments and what it holds now (empty where there is none); it
-    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write. Raises `ConfigError` for an
+    raises `ToolFault` where the call will be refused. Humans are shown it before they allow a write. `reads_artifacts` says that a path
+    `artifact:NAME` is the pod's artifact of that name, and no path. Raises `ConfigError` for an
     effect that there is not, and for a bound that nothing could keep.
     """
 
@@ -78,6 +79,7 @@ class Tool:
     resource: str | None = None
     validate: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     preview: Preview | None = None
+    reads_artifacts: bool = False
 
     @property
     def threaded(self) -> bool:
@@ -156,6 +158,7 @@ def tool(
     timeout: float | None = None,
     resource: str | None = None,
     preview: Preview | None = None,
+    reads_artifacts: bool = False,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -170,6 +173,7 @@ def tool(
     timeout: float | None = None,
     resource: str | None = None,
     preview: Preview | None = None,
+    reads_artifacts: bool = False,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Makes a `Tool` of a typed function, sync (run in a thread) or async.
 
@@ -180,7 +184,7 @@ def tool(
     if function is None:
         return partial(
             _build, name=name, description=description, effect=effect, idempotent=idempotent, prunable=prunable,
-            max_output=max_output, timeout=timeout, resource=resource, preview=preview,
+            max_output=max_output, timeout=timeout, resource=resource, preview=preview, reads_artifacts=reads_artifacts,
         )  # fmt: skip
     return _build(function)
 

@@ -282,10 +282,10 @@ NO_ROOM = frozenset({"over_budget", "compact_thrash", "overflow", "context"})
 
 
 def _show_open(name: str, asked: Any, open_ids: list[str]) -> None:
-    from pod.cli.text import diff_lines, one_line, told
+    from pod.cli.text import one_line, shown_lines, told
 
     note(f"  {one_line(told(asked.tool, asked.summary), 300)}")
-    for line in diff_lines(asked.diff, 40):
+    for line in shown_lines(asked, 40):
         note(f"    {line}")
     _show_ways(name, asked.id, open_ids)
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Collection
 from datetime import UTC, datetime
+from typing import Any
 
 from worker.text import visible
 
@@ -90,6 +91,16 @@ def diff_lines(diff: str | None, most: int) -> list[str]:
     """The first lines of a diff, each as it is, and how many are not among them: a diff hides nothing in silence."""
     lines = visible(diff or "").splitlines()
     return lines if len(lines) <= most else [*lines[:most], f"... {len(lines) - most} more lines"]
+
+
+def shown_lines(asked: Any, most: int) -> list[str]:
+    """What a human is shown of a question besides its summary: the other arguments (of many lines the first and the last), then
+    the first lines of the diff."""
+    lines = visible(asked.details or "").splitlines()
+    if len(lines) > most:
+        half = most // 2
+        lines = [*lines[:half], f"... {len(lines) - 2 * half} lines are left out here ...", *lines[-half:]]
+    return [*lines, *diff_lines(asked.diff, most)]
 
 
 def ways_out(name: str, which: str, open_ids: Collection[str] = (), *, width: int = 76) -> list[str]:

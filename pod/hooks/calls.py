@@ -71,7 +71,7 @@ class CallHooks(Interceptor):
         facts = await to_thread.run_sync(facts_of, ctx, self.scope)
         record = PermissionDenied(
             call_id=ctx.call.call_id, tool=ctx.tool.name, reason=str(refusal),
-            summary=self.hooks.mask(describe(ctx.tool.name, facts, ctx.arguments)),
+            summary=self.hooks.mask(describe(ctx.tool, facts, ctx.arguments).text),
         )  # fmt: skip
         return Deny(f"{ctx.tool.name} was not run: {refusal}", record=record)
 

@@ -6,6 +6,7 @@ import json
 from typing import Any, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from pod.carry import Carry, OpenRun
 from pod.context.facts import Checkpoint
@@ -420,8 +421,12 @@ KINDS: dict[str, type[Record]] = {record.kind: record for record in (*_POD, *_WO
 
 
 def body_of(record: Record) -> bytes:
-    """A record as the JSON bytes of an entry's body."""
-    return record.model_dump_json(exclude_none=True).encode()
+    """A record as the JSON bytes of an entry's body. Halves of characters, as a name on the disk may hold, are replaced (case B145)."""
+    try:
+        return record.model_dump_json(exclude_none=True).encode()
+    except PydanticSerializationError:
+        values = _clean(record.model_dump(mode="json", exclude_none=True))
+        return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def record_of(line: Line, path: Any = "") -> Record | None:

@@ -275,14 +275,18 @@ class PodFolder:
     # -- blobs ------------------------------------------------------------------------------------------------
 
     def put_blob(self, text: str) -> str:
-        """Keeps a text by its SHA-256 and returns that. Durable when it returns. A folder in its place goes to the quarantine."""
-        label = sha256(text)
+        """Keeps a text by its SHA-256 and returns that. Durable when it returns. A folder in its place goes to the quarantine.
+
+        A path keeps its bytes that are no UTF-8.
+        """
+        data = text.encode("utf-8", "surrogateescape")
+        label = sha256(data)
         if not self.holds(label):
             path = self.path / "blobs" / label
             self.files.make_folder(path.parent)
             if path.is_dir() and not path.is_symlink():  # a file can't take its place
                 self.set_aside(path, uuid7()[-12:])
-            self.files.put(path, text.encode())
+            self.files.put(path, data)
         return label
 
     def set_aside(self, path: Path, mark: str) -> Path:
@@ -314,7 +318,7 @@ class PodFolder:
             raise UsageProblem(
                 f"{path}: a text that the log refers to was altered; `pod doctor {self.name}` says which"
             )
-        return data.decode()
+        return data.decode("utf-8", "surrogateescape")
 
 
 def _unbegun(path: Path) -> bool:

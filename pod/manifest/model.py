@@ -127,7 +127,7 @@ class Manifest(Section):
         """SHA-256 (hex) of `kept_text`: equal manifests have equal digests."""
         import hashlib
 
-        return hashlib.sha256(self.kept_text().encode("utf-8", "surrogatepass")).hexdigest()
+        return hashlib.sha256(self.kept_text().encode()).hexdigest()
 
     def kept_text(self) -> str:
         """The resolved values as JSON, as a pod keeps them: with a mark for each secret of the environment that came into them
@@ -135,21 +135,27 @@ class Manifest(Section):
         """
         from worker.gate import Gate
         from worker.masking import Masker, secrets_in
+        from worker.text import escaped_halves
 
         values = self.model_dump(mode="json")
         if self.log.redact:
             values = Gate(Masker(secrets_in(os.environ))).own(values)
-        return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        # A byte of a path that is no UTF-8 stands there as half a character, which JSON can only escape.
+        return escaped_halves(json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=False))
 
     @classmethod
     def read_kept(cls, text: str) -> Manifest:
         """The manifest that was kept so, with the values of this environment for the marks; a mark whose variable is not set stays
         one. Raises `ManifestError`.
         """
+        from worker.text import half_in_json
+
         if "[secret " in text:
             from worker.masking import secrets_in, unmasked
 
-            text = json.dumps(unmasked(json.loads(text), secrets_in(os.environ)), ensure_ascii=False)
+            text = json.dumps(unmasked(json.loads(text), secrets_in(os.environ)))
+        if half_in_json(text):
+            return cls.model_validate(json.loads(text), strict=False)
         return cls.model_validate_json(text, strict=False)
 
 

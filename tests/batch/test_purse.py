@@ -77,7 +77,9 @@ async def test_a_request_waits_for_what_others_have_set_aside_and_no_longer() ->
         first.settled()
     assert got == [None]
     ended = await first.take(0.75)
-    assert isinstance(ended, LimitReached) and ended.figures["used"] == 0.3, "what is set aside may come free, what is spent does not"
+    assert isinstance(ended, LimitReached) and ended.figures["used"] == 0.3, (
+        "what is set aside may come free, what is spent does not"
+    )
 
 
 async def test_a_cancelled_wait_sets_nothing_aside() -> None:

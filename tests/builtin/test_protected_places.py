@@ -100,6 +100,37 @@ def test_a_bind_mount_of_a_git_folder_is_no_way_to_it(place: Place) -> None:
     assert not [*git.iterdir()]
 
 
+GIT_DATA = {
+    "a file": lambda git: git.write_text("gitdir: data/one\n"),
+    "a file with an absolute path": lambda git: git.write_text(f"gitdir: {git.parent}/data/one"),
+    "a link": lambda git: git.symlink_to("data/one"),
+}
+
+
+@pytest.mark.parametrize("how", list(GIT_DATA))
+@pytest.mark.parametrize("kept", ["one/hooks/pre-commit", "one/new", "common/config"])
+def test_what_a_git_that_is_no_folder_stands_for_is_not_written(how: str, kept: str, place: Place) -> None:
+    """Its hooks and settings lie elsewhere in scope, those of a worktree in a place in common; what lies beside is free."""
+    data = place.root / "data"
+    for folder in ("one/hooks", "common"):
+        (data / folder).mkdir(parents=True)
+    (data / "one" / "commondir").write_text("../common\n")
+    GIT_DATA[how](place.root / ".git")
+    place.refuses(f"data/{kept}")
+    with place.scope.open_write("data/free") as file:
+        file.write(b"after")
+
+
+@pytest.mark.parametrize(
+    "said", ["gitdir: .", "gitdir: ..", "gitdir: /", "gitdir:", "", "gitdir: nowhere", "gitdir: \0"]
+)
+def test_a_strangers_git_file_keeps_no_file_of_the_folder_from_being_written(said: str, place: Place) -> None:
+    (place.root / ".git").write_text(said)
+    with place.scope.open_write("free") as file:
+        file.write(b"after")
+    assert (place.root / "free").read_bytes() == b"after"
+
+
 def test_a_file_of_several_names_that_are_all_free_is_written(place: Place) -> None:
     (place.root / "a").write_text("x")
     os.link(place.root / "a", place.root / "b")

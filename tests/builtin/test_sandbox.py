@@ -91,6 +91,33 @@ async def test_protected_places_in_write_roots_stay_as_they_are(rig: Rig, place:
     assert file.read_text() == "before"
 
 
+@pytest.mark.parametrize("how", ["file", "link"])
+@pytest.mark.parametrize("folder", ["", "sub/"])
+async def test_what_a_protected_name_only_points_to_stays_as_it_is(rig: Rig, how: str, folder: str) -> None:
+    file = rig.file("data/hooks/pre-commit", "before")
+    name = rig.root / folder / ".git"
+    name.parent.mkdir(exist_ok=True)
+    if how == "file":
+        name.write_text(f"gitdir: {rig.root}/data")
+    else:
+        name.symlink_to(rig.root / "data")
+    output = await boxed(rig).call(
+        "shell", command="echo x > data/hooks/pre-commit; echo x > data/new; mv data away; echo x > free"
+    )
+    assert file.read_text() == "before" and not (rig.root / "data" / "new").exists(), text(output)
+    assert (rig.root / "free").exists()
+
+
+async def test_a_folder_that_is_to_be_guarded_is_made_before_a_command_makes_it(rig: Rig) -> None:
+    """The user's configuration where there is none yet, in a home folder that an agent may write in."""
+    kept = rig.root / "config" / "pod"
+    boxed(rig, guarded=(kept,), kept=(kept, rig.root.parent / "elsewhere"))
+    command = "mkdir -p config/pod; echo x > config/pod/config.toml; mv config away; mkdir -p config/pod; echo x > free"
+    await rig.call("shell", command=command)
+    assert list(kept.iterdir()) == [] and (rig.root / "free").exists()
+    assert not (rig.root.parent / "elsewhere").exists(), "what no command can reach is not made"
+
+
 async def test_git_commits_where_it_may_and_not_where_it_may_not(rig: Rig) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")

@@ -189,7 +189,6 @@ async def test_a_rule_that_denies_stands_above_an_approval(rig: Any) -> None:
 @pytest.mark.parametrize(
     "later",
     [
-        Permissions(profile="unattended"),
         Permissions(profile="workspace-write"),
         Permissions(profile="read-only"),
         Permissions(rules=[Rule("*", "*", "allow")]),
@@ -213,6 +212,21 @@ async def test_a_question_stays_asked_until_it_is_answered_whatever_settings_com
     assert await desk.ask(call, changed) == Pause(first.approval)
     desk.answer(first.approval, False)
     assert isinstance(await desk.ask(call, desk.restarted(replace(later))), Deny)
+
+
+@pytest.mark.parametrize("rules", [[], [Rule("*", "*", "allow")], [Rule("*", "*", "ask")]])
+async def test_a_question_that_is_open_when_the_pod_goes_on_unattended_is_denied_and_not_waited_for(
+    rules: list[Rule], desk: Desk
+) -> None:
+    """B122: nobody answers there, and a rule that came since is no answer either. An answer that was given holds."""
+    call = desk.call("shell", command="x")
+    first = await desk.ask(call)
+    assert isinstance(first, Pause)
+    decision = await desk.ask(call, desk.restarted(Permissions(profile="unattended", rules=rules)))
+    assert isinstance(decision, Deny) and "nobody has answered" in decision.message
+    desk.answer(first.approval)
+    answered = await desk.ask(call, desk.restarted(Permissions(profile="unattended", rules=[Rule("*", "*", "allow")])))
+    assert isinstance(answered, Allow)
 
 
 async def test_headless_it_pauses_or_denies_as_configured_and_never_allows(rig: Any) -> None:

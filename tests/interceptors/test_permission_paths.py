@@ -242,9 +242,18 @@ def build(target: str, logs: list[Path] = []) -> str:  # noqa: B006
     return ""
 
 
+@tool(effect="read")
+def compare(paths: list[list[str]] = [], named: dict[str, Path] | None = None) -> str:  # noqa: B006
+    """Compares files."""
+    return ""
+
+
 @pytest.mark.parametrize(
     ("made", "arguments"),
     [
+        (compare, {"paths": [["a"], ["b", "/etc/passwd"]]}),
+        (compare, {"paths": [["artifact:x/../../etc/passwd"]]}),
+        (compare, {"named": {"one": "a", "other": "/etc/passwd"}}),
         (copy_all, {"copies": [{"origin": "a"}, {"origin": "/etc/passwd"}]}),
         (copy_all, {"copies": [], "into": "../elsewhere"}),
         (copy_all, {"copies": [{"origin": "a", "path": "/etc/passwd"}]}),

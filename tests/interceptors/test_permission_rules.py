@@ -10,6 +10,7 @@ import pytest
 from interceptors.deciding import Rule, decide
 from interceptors.facts import CallFacts, Reach, facts_of, paths_of
 from worker.addresses import Address, address_of
+from worker.builtin.registry import builtin_tool
 from worker.builtin.scope import Scope
 from worker.history import History
 from worker.interceptor import CallContext
@@ -148,9 +149,11 @@ def test_two_predicates_serve_as_a_scope(tmp_path: Path) -> None:
     assert act("write_file", "write", {"path": "a"}, scope=reach) == "deny"
 
 
-def test_artifacts_are_no_paths_and_only_read() -> None:
+def test_artifacts_are_no_paths_to_a_tool_that_reads_them_and_to_no_other() -> None:
+    """A tool of the user's own opens `artifact:x/../..` as the path that it is."""
     reading, writing = (context("t", effect, {}, "target").tool for effect in ("read", "write"))
-    assert paths_of(reading, {"path": "artifact:x.txt"}) == []
+    assert paths_of(builtin_tool("read_file"), {"path": "artifact:x.txt"}) == []
+    assert paths_of(reading, {"path": "artifact:x.txt"}) == ["artifact:x.txt"]
     assert paths_of(writing, {"path": "artifact:x.txt"}) == ["artifact:x.txt"]
     assert paths_of(reading, {"target": "a", "paths": ["b", "c"]}) == ["a", "b", "c"]
 

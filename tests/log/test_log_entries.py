@@ -215,10 +215,12 @@ def test_an_old_log_with_half_a_character_still_loads(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(before)
 
 
-def test_a_text_that_is_no_unicode_is_never_half_written(tmp_path: Path) -> None:
+def test_b145_a_half_of_a_character_is_written_as_a_whole_one_that_stands_for_it(tmp_path: Path) -> None:
+    """B145: what got so far, as a name on the disk may, ends no run; what was whole stays as it is."""
     session = create(tmp_path)
-    before = session.writer.path.read_bytes()
-    with pytest.raises(ValueError, match="surrogates"):
-        session.put(Input(item=UserItem(text="\ud83d")))
-    assert session.writer.path.read_bytes() == before and not session.state.queued
+    session.put(Input(item=UserItem(text="a \ud83d b 📦 \\ud83d")))
     session.close()
+    again = reopen(tmp_path)
+    [queued] = again.state.queued
+    assert queued.text == "a \ufffd b 📦 \\ud83d"
+    again.close()

@@ -171,6 +171,19 @@ async def test_b133_four_results_of_two_megabytes_keep_head_and_tail_and_stay_wh
         assert kept.stat().st_size >= 2_000_008
 
 
+@pytest.mark.parametrize(
+    "part", ["result=text(chr(0xd800) + ' seen')", "error={'code': 1, 'message': chr(0xd800) + ' seen'}"]
+)
+async def test_b145_an_answer_with_half_a_character_is_an_answer(rig: Rig, part: str) -> None:
+    """B145: it is not dropped, and waited for until the call times out."""
+    server = {"name": "s", "command": raw(rig.cwd, "s", f"send(id=id, {part})"), "call_timeout": 600}
+    with anyio.fail_after(60):
+        async with rig.open(Agent(steps(call("s__work"))), served(server)) as pod:
+            await pod.run("go")
+    [item] = answers(rig)
+    assert "\ufffd seen" in item.text()
+
+
 async def test_b134_the_log_grows_by_a_result_once(rig: Rig) -> None:
     words = "'y' * 60_000"
     body = f"send(id=id, result={{**text({words}), 'structuredContent': {{'result': {words}}}}})"

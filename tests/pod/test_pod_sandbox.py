@@ -53,6 +53,22 @@ async def test_a_sandbox_grants_nothing(rig: Rig) -> None:
     assert not (rig.cwd / "made").exists()
 
 
+@needs_sandbox
+async def test_what_decides_on_agents_is_guarded_in_a_sandbox_where_it_is_not_there_yet(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home folder as the working folder: an agent that made the user's configuration would decide on all later ones."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(rig.cwd / "config"))
+    monkeypatch.setenv("POD_HOME", str(rig.cwd / "state"))
+    command = (
+        "mkdir -p config/pod state/trust; for f in config/pod/config.toml state/trust/x.json free; do echo x > $f; done"
+    )
+    made = manifest(tools={"enable": ["shell"]}, permissions=ALLOW, sandbox=SANDBOX, scope={"write": ["."]})
+    async with rig.open(Agent(shell_then_done(command)), made) as pod:
+        await pod.run("go")
+    assert [path.name for path in rig.cwd.rglob("*") if path.is_file()] == ["free"]
+
+
 async def test_where_there_can_be_no_sandbox_nothing_runs_and_nothing_is_made(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from cli.cli_rig import Rig as Shell
 
 from tests.security.redteam_rig import KEY
 from worker.builtin.sandbox import Sandbox
+from worker.builtin.shell_environment import shell_environment
 from worker.testing.provider_server import Answer, Call, ProviderServer
 
 _WHY = Sandbox("read-only", Path("/")).trouble()
@@ -25,10 +26,32 @@ DUMPS = (
 MARK = "a-mark-that-may-pass"
 OWN = {
     "TEST_KEY": KEY, "MY_TOKEN": "token-of-mine-123456", "DATABASE_PASSWORD": "password-of-mine-1",
-    "AWS_SECRET_ACCESS_KEY": "aws/secret+of=mine12345",
+    "AWS_SECRET_ACCESS_KEY": "aws/secret+of=mine12345", "LC_API_KEY": "key-with-a-name-that-passes",
     "UNNAMED": "a-value-nobody-would-guess", "LC_MARK": MARK,
 }  # fmt: skip
 """The runtime's environment. What is not listed does not pass, whatever it is called; the mark may."""
+
+LOGINS = {
+    "HTTPS_PROXY": ("http://user:password-of-a-proxy@127.0.0.1:9", "http://127.0.0.1:9"),
+    "all_proxy": ("socks5h://token-of-a-proxy@127.0.0.1:9", "socks5h://127.0.0.1:9"),
+    "NO_PROXY": ("localhost,127.0.0.1,docs.test", "localhost,127.0.0.1,docs.test"),
+    "GOPATH": ("/opt/go@1.2:/home/x@y", "/opt/go@1.2:/home/x@y"),
+}
+"""Variables that pass, and as what: an address without its login."""
+
+
+def test_an_address_that_passes_to_commands_loses_its_login_unless_the_user_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, (value, _) in LOGINS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("LC_API_KEY", OWN["LC_API_KEY"])
+    passed = shell_environment()
+    assert {name: passed[name] for name in LOGINS} == {name: after for name, (_, after) in LOGINS.items()}
+    assert "LC_API_KEY" not in passed
+    named = shell_environment(["HTTPS_PROXY", "LC_API_KEY"])
+    assert (named["HTTPS_PROXY"], named["LC_API_KEY"]) == (LOGINS["HTTPS_PROXY"][0], OWN["LC_API_KEY"])
+
 
 SEEKER = "for p in /proc/[0-9]*; do if grep -qa UNNAMED $p/environ && ! grep -qa POD_CALL_ID $p/environ; then cat $p/environ; fi; done 2>&- > found"
 """Looks for a process that holds what commands are not given: the runtime, which belongs to the same user."""

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from worker.masking import MaskedStream, Masker, marks_in, unmasked
+from worker.masking import MaskedStream, Masker, as_read, marks_in, unmasked
 from worker.shapes import SECRET, ShapedStream, shaped, shaped_cut
 
 A = "aB3dE6gH9jK2mN5pQ8sT1vW4xY7zaB3dE6gH9jK2mN5p"
@@ -107,6 +107,64 @@ def test_a_text_in_pieces_is_masked_as_the_whole_is(text: str, sizes: list[int])
         assert told + stream.end() == whole
 
 
+LONG = "company-token/" + A * 3
+LONG_MASKER = Masker({"COMPANY_TOKEN": LONG}, shapes=True)
+
+
+def wrapped(width: int, end: str = "\n", numbered: bool = False) -> str:
+    data = base64.b64encode(f"user:{LONG}\n".encode()).decode()
+    lines = [data[at : at + width] for at in range(0, len(data), width)]
+    return end.join(f"{number}\t{line}" if numbered else line for number, line in enumerate(lines, 1))
+
+
+HIDDEN = {
+    "as base64 makes lines": wrapped(76), "as PEM does": wrapped(64), "with CR LF": wrapped(76, "\r\n"), "in JSON": wrapped(76, "\\n"),
+    "in JSON twice": wrapped(76, "\\\\n"), "with numbers": wrapped(76, numbered=True), "indented": wrapped(76, "\n    "),
+    "escaped": "".join(f"\\u{ord(char):04x}" for char in LONG), "as bytes": "".join(f"\\x{ord(char):02x}" for char in LONG),
+    "fullwidth": "".join(chr(ord(char) + 0xFEE0) for char in LONG), "with nothing between": "\u200b".join(LONG),
+}  # fmt: skip
+
+
+def leaks(text: str) -> bool:
+    """Whether twelve characters of the value, or of its base64, stand in a text as a reader takes it."""
+    shown = "".join(line.partition("\t")[2] or line.strip() for line in as_read(text).replace("\\", "").splitlines())
+    data = base64.b64encode(f"user:{LONG}\n".encode()).decode()[12:-8]
+    return any(form[at : at + 16] in shown for form in (LONG, data) for at in range(len(form) - 15))
+
+
+@pytest.mark.parametrize("how", list(HIDDEN))
+def test_b083_a_value_is_found_behind_what_a_reader_looks_through_also_in_pieces_of_any_size(how: str) -> None:
+    """B083: in a text and in a stream (what is told as it comes, and a long output on the disk)."""
+    text = f"it says {HIDDEN[how]} and so on"
+    assert leaks(text) and not leaks(LONG_MASKER.mask(text)[0])
+    for size in (1, 2, 7, 15, 16, 17, 76, 77, 500):
+        for encode in (str, lambda form: form.encode().decode("latin-1")):
+            if encode is not str and how in {"fullwidth", "with nothing between"}:
+                continue
+            stream = MaskedStream(LONG_MASKER, encode)
+            told = "".join(stream.feed(text[at : at + size]) for at in range(0, len(text), size)) + stream.end()
+            assert not leaks(told) and told.startswith("it says ") and told.endswith(" and so on"), (size, told)
+
+
+def test_a_stream_holds_back_no_line_that_is_not_the_beginning_of_a_secret() -> None:
+    stream = MaskedStream(MASKER)
+    for piece in ("one\n", "two \u00e9 \u4e2d\n", "C:\\path and ", "x" * 100):
+        assert stream.feed(piece) == piece
+
+
+CUTS = ("{}...", "{}…", "say {}... and", "{}\n[… 9 characters left out …]", "...{}", "…{}", "a ...]\n{} b")
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_b083_a_cut_inside_of_a_text_leaves_no_eight_characters_of_a_value(cut: str) -> None:
+    """B083: a command in a headline, a summary of 400 characters, a line that a search clips."""
+    for left in range(8, len(VALUE)):
+        part = VALUE[:left] if cut.startswith(("{}", "say")) else VALUE[-left:]
+        shown = MASKER.mask(cut.format(part))[0]
+        assert part[:8] not in shown and part[-8:] not in shown and "[secret SHOP_API_KEY]" in shown
+        assert MASKER.holds(cut.format(part)) and MASKER.mask(shown) == (shown, 0)
+
+
 @given(around, around, st.integers(0, len(VALUE)))
 def test_what_a_cut_leaves_of_a_value_is_less_than_half_of_it(before: str, after: str, at: int) -> None:
     text = f"{before} {VALUE[:at]}\n[... 900 bytes left out ...]\n{VALUE[at:]} {after}"
@@ -137,7 +195,8 @@ def test_marks_lead_back_to_values_only_where_the_variable_is_set() -> None:
 HOSTILE = (
     "a", " ", "0", "sk-", "sk-a", "sk-0", "eyJ", "eyJ.", "eyJaaaaaaaa.", "-----", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----",
     "-----BEGIN PRIVATE KEY-----\n12\n", f"-----BEGIN PRIVATE KEY-----{A}", "ghp_-", "hooks.slack.com/services/T/B/", "xoxb-", "A3T", "SG.-",
-    "AAAAAAAAAAAAAAAA\n", "\\u0073", "other-token-", "\u200b", "[... a ...]\n", "ｇ",
+    "AAAAAAAAAAAAAAAA\n", "AAAAAAAAAAAAAAAA\\n1\t", "other-token-...", "...", "…[", "\\", "\\u00", "0123-and-more…", "\\u0073",
+    "other-token-", "\u200b", "[... a ...]\n", "ｇ",
 )  # fmt: skip
 
 

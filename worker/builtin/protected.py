@@ -18,13 +18,15 @@ NAMES = {
 """Names that are never written, nor anything in folders of these names, in whatever case they are written."""
 
 _ENTRIES = 100_000
+_LONGEST_NAME = 4_200
 _Id: TypeAlias = tuple[int, int]
 
 
 class Protected:
     """Files and folders that are never written, and whatever is named as one of `NAMES`. Paths are real ones.
 
-    What is named so is also known by what it is, where it lies in one of `roots` or beside a folder on the way to the file.
+    What is named so is also known by what it is, where it lies in one of `roots` or beside a folder on the way to the file, and
+    so is what such a `.git` only points to.
     """
 
     def __init__(self, places: Iterable[Path] = (), roots: Iterable[Path] = ()) -> None:
@@ -46,9 +48,10 @@ class Protected:
         """What tells the places by what they are now. Blocks: each is looked at."""
         folders: set[_Id] = set()
         files: set[_Id] = set()
-        named = (folder / name for folder in dict.fromkeys((*self._roots, *resolved.parents)) for name in NAMES)
+        around = dict.fromkeys((*self._roots, *resolved.parents))
+        named = [folder / name for folder in around for name in NAMES]
         found: list[Path] = []
-        for place in (*self.places, *named):
+        for place in (*self.places, *named, *(each for folder in around for each in led_to(folder / ".git"))):
             with contextlib.suppress(OSError):
                 info = place.stat()
                 (folders if stat.S_ISDIR(info.st_mode) else files).add((info.st_dev, info.st_ino))
@@ -92,6 +95,32 @@ class Guard(NamedTuple):
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(Path(entry.path))
         return False
+
+
+def led_to(place: Path) -> list[Path]:
+    """The folders that a place stands for where it is a link, or a `.git` that is a file (`gitdir: ...`): what is in such a folder
+    lies there. Blocks.
+
+    None of them holds the place itself, whatever a stranger's file says.
+    """
+    found: list[Path] = []
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISLNK(place.lstat().st_mode):
+            found.append(Path(os.path.realpath(place)))
+        if place.name == ".git" and place.is_file():
+            found.append(_pointed(place, place.parent, b"gitdir:"))
+        # That of a worktree has settings in common with others.
+        found += [_pointed(folder / "commondir", folder, b"") for folder in found if (folder / "commondir").is_file()]
+    return [folder for folder in found if not place.is_relative_to(folder)]
+
+
+def _pointed(file: Path, base: Path, begin: bytes) -> Path:
+    """The folder that a small file names. Raises `ValueError` where it names none, `OSError`."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        line = opened.read(_LONGEST_NAME).partition(b"\n")[0]
+    if not line.startswith(begin) or not (name := line.removeprefix(begin).strip()):
+        raise ValueError(f"{file} names no folder")
+    return Path(os.path.realpath(base / os.fsdecode(name)))
 
 
 def _refusal(text: str) -> ToolFault:

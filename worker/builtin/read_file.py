@@ -18,7 +18,7 @@ from worker.tools import MAX_OUTPUT, Tool, ToolContext, tool
 def make_read_file(*, max_output: int = MAX_OUTPUT) -> Tool:
     """The tool; one answer holds at most `max_output` bytes of the file, measured as serialised."""
 
-    @tool(effect="read", idempotent=True, max_output=max_output)
+    @tool(effect="read", idempotent=True, max_output=max_output, reads_artifacts=True)
     async def read_file(
         path: str,
         context: ToolContext,

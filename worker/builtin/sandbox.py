@@ -19,6 +19,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from worker.builtin.protected import led_to
+
 Mode: TypeAlias = Literal["workspace", "read-only"]
 Git: TypeAlias = Literal["read-only", "writable"]
 
@@ -132,7 +134,8 @@ class Sandbox:
 
     `mode` workspace: `write` roots are writable but for `.git` (where `git` is read-only), `.pod` and `guarded` places;
     read-only: nothing is, but a private /tmp. `hidden` places are never there. `network` False: no network, not even
-    that of the machine itself. The methods that make command lines block: they look at the disk.
+    that of the machine itself. `kept` are folders that are made before a command could make them itself, so that they are
+    there to be guarded or hidden. The methods that make command lines block: they look at the disk.
     """
 
     mode: Mode
@@ -141,6 +144,7 @@ class Sandbox:
     write: tuple[Path, ...] = ()
     guarded: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    kept: tuple[Path, ...] = ()
     network: bool = False
     git: Git = "read-only"
     program: str | None = field(default_factory=lambda: shutil.which("bwrap", path=PROGRAMS))
@@ -151,6 +155,10 @@ class Sandbox:
         for root in write:
             with contextlib.suppress(OSError):
                 root.mkdir(parents=True, exist_ok=True)
+        for folder in self.kept:
+            if _in(folder, write):
+                with contextlib.suppress(OSError):
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         guarded = tuple(self._guards()) if write else ()
         home = Path(os.path.realpath(Path.home()))
         view = View((*self.read, *self.write), write, guarded, self.hidden, home, self.mode == "workspace")
@@ -228,14 +236,10 @@ class Sandbox:
         names = (".pod",) if self.git == "writable" else (".git", ".pod")
         folders = dict.fromkeys((self.cwd, *self.write))
         for folder in folders:
-            yield from (folder / name for name in names)
+            yield from _with_led_to(folder / name for name in names)
         for root in self.write:
-            found = 0
-            for below in _folders(root):
-                for place in (below / name for name in names):
-                    if found < _REPOSITORIES and os.path.lexists(place):
-                        found += 1
-                        yield place
+            below = (folder / name for folder in _folders(root) for name in names)
+            yield from _with_led_to(islice((place for place in below if os.path.lexists(place)), _REPOSITORIES))
 
     def _setup(self, found: Sequence[Mount], cwd: Path) -> list[str]:
         words = [self.program or "bwrap", "--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
@@ -307,6 +311,13 @@ def _folders(root: Path) -> list[Path]:
         looked_at = islice(entries, _FOLDERS_LOOKED_AT)
         return [root / entry.name for entry in looked_at if entry.is_dir(follow_symlinks=False)]
     return []
+
+
+def _with_led_to(places: Iterable[Path]) -> Iterator[Path]:
+    """Places, each with the folders that it stands for where it is none itself."""
+    for place in places:
+        yield place
+        yield from led_to(place)
 
 
 def _names(paths: Iterable[Path], cwd: Path) -> str:

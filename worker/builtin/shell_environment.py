@@ -8,7 +8,10 @@ reachable needs the sandbox (`worker.builtin.sandbox`), another user, or a conta
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
+
+from worker.masking import secrets_in
 
 _NAMES = """
     PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP HOSTNAME
@@ -49,10 +52,20 @@ QUIET = {
 """No prompts, no pagers, no editors, no colours (case B089)."""
 
 
+_LOGIN = re.compile(r"(^|[\s,])(\w[\w+.-]*://)?[^\s/@,]*:[^\s/@,]*@|(^|[\s,])(\w[\w+.-]*://)[^\s/@,]*@")
+"""A user with a password, or a token, before the host of an address."""
+
+
 def shell_environment(extra: Iterable[str] = ()) -> dict[str, str]:
-    """What commands are given; `extra` names further variables of the runtime's environment that may pass."""
-    names = ALLOWED | set(extra)
-    passed = {key: value for key, value in os.environ.items() if key in names or key.startswith("LC_")}
+    """What commands are given; `extra` names further variables of the runtime's environment that may pass, as they are.
+
+    Of the others none holds a secret: an address (of a proxy) loses its login, and what is named like a secret does not pass.
+    """
+    wanted = set(extra)
+    listed = {key: value for key, value in os.environ.items() if key in ALLOWED or key.startswith("LC_")}
+    passed = {key: _LOGIN.sub(r"\1\2\3\4", value) for key, value in listed.items()}
+    passed = {key: value for key, value in passed.items() if key not in secrets_in(passed)}
+    passed |= {key: value for key, value in os.environ.items() if key in wanted}
     passed.setdefault("PATH", os.defpath)
     if not any(key == "LANG" or key.startswith("LC_") for key in passed):
         passed["LANG"] = "C.UTF-8"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -13,11 +14,12 @@ import anyio.to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
-from mcp.types import jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from worker.builtin.child import Child, start_child
 from worker.builtin.process_table import end
 from worker.mcp.lines import Lines, Tail, TooLong
+from worker.text import clean_deep
 
 GRACE = 2.0
 """Seconds that a server has to end by itself once its input is closed, and again after TERM."""
@@ -199,12 +201,20 @@ async def _message(line: bytes) -> SessionMessage | None:
     """The message in a line; None for what is none: servers print there what belongs to standard error."""
     if not line.strip():
         return None
-    with contextlib.suppress(ValueError):
-        parse = jsonrpc_message_adapter.validate_json
-        if len(line) > _PIECE:
-            return SessionMessage(await anyio.to_thread.run_sync(lambda: parse(line, by_name=False)))
-        return SessionMessage(parse(line, by_name=False))
+    with contextlib.suppress(ValueError, RecursionError):
+        found = await anyio.to_thread.run_sync(_parsed, line) if len(line) > _PIECE else _parsed(line)
+        return SessionMessage(found)
     return None
+
+
+def _parsed(line: bytes) -> JSONRPCMessage:
+    """The message; halves of characters in its escapes are replaced (case B145): dropped, it would be waited for."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        if b"\\u" not in line:
+            raise
+        return jsonrpc_message_adapter.validate_python(clean_deep(json.loads(line)), by_name=False)
 
 
 async def _next(fd: int) -> bytes:
