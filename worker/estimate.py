@@ -105,6 +105,9 @@ COEFFICIENTS: Mapping[Family, tuple[tuple[bytes, float], ...]] = {
 }
 """Weights of the class patterns by family (facts, providers 5.3). None is negative: a longer text never costs less."""
 
+_PATTERNS = frozenset(pattern for family in ("o200k", "claude") for pattern, _ in COEFFICIENTS[family])
+"""What an unknown family is counted by, each once."""
+
 
 def estimate_text(text: str | bytes, family: Family = "unknown") -> int:
     """Tokens of a text. An unknown family costs the larger of o200k and claude.
@@ -117,12 +120,12 @@ def estimate_text(text: str | bytes, family: Family = "unknown") -> int:
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     classes = data.translate(_TABLE)
     if family == "unknown":
-        return max(_weigh(classes, "o200k"), _weigh(classes, "claude"))
-    return _weigh(classes, family)
+        counts = {pattern: classes.count(pattern) for pattern in _PATTERNS}
+        return max(_weighed(counts.__getitem__, "o200k"), _weighed(counts.__getitem__, "claude"))
+    return _weighed(classes.count, family)
 
 
-def _weigh(classes: bytes, family: Family) -> int:
-    count = classes.count
+def _weighed(count: Callable[[bytes], int], family: Family) -> int:
     total = sum([weight * count(pattern) for pattern, weight in COEFFICIENTS[family]])
     return max(math.ceil(total - 1e-9), 1)
 

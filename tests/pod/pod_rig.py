@@ -123,10 +123,13 @@ def wrote(items: Sequence[Item]) -> bool:
 def filler(tokens: int, mark: str = "x") -> str:
     """Plain text of about this many tokens, all lines different."""
     lines: list[str] = []
+    costs: dict[int, int] = {}  # numbers of as many digits cost the same
     size = 0
     while size < tokens:
         line = f"{mark} line {len(lines)} says that nothing of note happened here"
-        size += estimate_text(line + "\n", "o200k")
+        if len(line) not in costs:
+            costs[len(line)] = estimate_text(line + "\n", "o200k")
+        size += costs[len(line)]
         lines.append(line)
     return "\n".join(lines)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +34,7 @@ def seen_of(shell: Shell, *arguments: object, columns: int = 120, typed: str = "
 
 @contextmanager
 def printing(shell: Shell, program: str) -> Iterator[Terminal]:
-    made = Terminal(shell, [sys.executable, "-c", program], 120)
+    made = Terminal(shell, ["-c", program], 120)
     yield made
     made.process.wait(20)
 
