@@ -30,6 +30,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Self
@@ -318,10 +319,10 @@ def _open_streams() -> None:
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         old = getattr(sys, f"__{name}__")
         mode = "w" if number else "r"
-        raw = open(number, f"{mode}b", closefd=False)
-        made = type(old)(
-            raw, encoding or old.encoding, "backslashreplace" if number == 2 else handler or ("strict" if encoding else old.errors), "\n" if number else None,
-            number == 2 or os.isatty(number),
+        errors = "backslashreplace" if number == 2 else handler or ("strict" if encoding else old.errors)
+        made = TextIOWrapper(
+            open(number, f"{mode}b", closefd=False),  # noqa: SIM115
+            encoding or old.encoding, errors, "\n" if number else None, number == 2 or os.isatty(number),
         )  # fmt: skip
         made.mode = mode
         setattr(sys, name, made)

@@ -13,6 +13,8 @@ from cli.cli_rig import Rig as Shell
 from tests.pod.pod_rig import summary
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer, RecordedRequest, Step
 
+pytestmark = pytest.mark.slow
+
 COMPACTS = """
 [compaction]
 request_threshold = 14000

@@ -16,6 +16,8 @@ from tests.security.hostile import ALL, LINE, MARKUP, NEVER_SENT, SCREEN, UNSEEN
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer
 from worker.text import visible
 
+pytestmark = pytest.mark.slow
+
 TOOLS = ("read_file", "list_files", "write_file", "tasks", "shell")
 WAITS = '[scope]\nread = ["."]\nwrite = ["."]\n'
 NAME = "na\x1b[2Jme \u202etxt.\r.md"
