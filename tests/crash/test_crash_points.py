@@ -32,10 +32,8 @@ def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everythi
         for turn, at in enumerate(range(1 + len(dies) % 12, len(log) + 1, 12)):
             dies.append({"at": at, "when": ("before", "during", "after")[turn % 3], **variant})
     answers = drive([*parts, *dies], tmp_path)
-    assert sum(answer.get("crashes", 0) for answer in answers) == len(dies) > 40
-    states = sum(answer.get("states", 0) for answer in answers)
-    print(len(dies), "deaths", states, "states")
-    assert states > 1
+    assert sum(answer.get("crashes", 0) for answer in answers) == len(dies) >= 40
+    assert sum(answer.get("states", 0) for answer in answers) > 250
 
 
 def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(tmp_path: Path) -> None:
