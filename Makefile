@@ -18,9 +18,9 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	@$(BIN)/python benchmarks/demo.py
 
-# On all cores, each file on one of them.
+# On all cores, each file on one of them, those that are marked as slow first.
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --dist loadfile
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[check]'

@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from forked import Forked, started
 
 from worker.testing.provider_server import ProviderServer
 
@@ -57,9 +58,11 @@ class Ran:
 
 @dataclass
 class Rig:
-    """Runs `python -m pod` in a working folder, with a home and configuration of its own."""
+    """Runs `python -m pod` in a working folder, with a home and configuration of its own; `fresh` in an interpreter that has
+    loaded nothing yet."""
 
     root: Path
+    fresh: bool = False
 
     @property
     def home(self) -> Path:
@@ -88,11 +91,11 @@ class Rig:
 
     def start(
         self, *args: object, stdin: Any = subprocess.DEVNULL, stdout: Any = subprocess.PIPE, **env: str
-    ) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "pod", *map(str, args)]
-        return subprocess.Popen(
-            command, cwd=self.work, env=self.env(**env), stdin=stdin, stdout=stdout, stderr=subprocess.PIPE
-        )
+    ) -> Forked | subprocess.Popen[bytes]:
+        return started(
+            ["-m", "pod", *args], cwd=self.work, env=self.env(**env), fresh=self.fresh,
+            stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
+        )  # fmt: skip
 
     def pod(self, *args: object, stdin: Any = subprocess.DEVNULL, given: bytes | None = None, **env: str) -> Ran:
         with self.start(*args, stdin=subprocess.PIPE if given is not None else stdin, **env) as process:

@@ -6,14 +6,13 @@ import fcntl
 import os
 import select
 import struct
-import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from cli.cli_rig import Rig
+from forked import started
 
 
 class Terminal:
@@ -23,8 +22,15 @@ class Terminal:
         self.master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         env = rig.env(TERM="xterm-256color", PYTHONIOENCODING="utf-8")
-        self.process = subprocess.Popen(
-            command, cwd=rig.work, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        self.process = started(
+            command,
+            cwd=rig.work,
+            env=env,
+            fresh=rig.fresh,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
         )
         os.close(slave)
         self.seen = ""
@@ -56,7 +62,7 @@ class Terminal:
 
 @contextmanager
 def terminal(rig: Rig, *arguments: object, columns: int = 80) -> Iterator[Terminal]:
-    made = Terminal(rig, [sys.executable, "-m", "pod", *map(str, arguments)], columns)
+    made = Terminal(rig, ["-m", "pod", *map(str, arguments)], columns)
     try:
         yield made
     finally:

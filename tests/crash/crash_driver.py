@@ -4,8 +4,8 @@
 line. Everything is imported and warm before, so that a child costs little more than its work.
 
 A point names `backend` and `source` of the job, and either `at` and `when` of a crash, or `count` (the operations of a whole
-job are answered), or `seed` and `kills` (SIGKILLs at random moments). With `every`, the first resume crashes too, at each of its
-operations up to that number (`then` says on which side), each from the same state.
+job are answered), or `seed` and `kills` (SIGKILLs at random moments), or `part`, `of` and `odd` (see `Snapshots`). With `every`,
+the first resume crashes too, at each of its operations up to that number (`then` says on which side), each from the same state.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ def serve(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
         return {"log": counted(root, point["backend"], point["source"])}
     if "seed" in point:
         return {"crashes": killed(root, point)}
+    if "part" in point:
+        return snapshots(folder, point)
     backend, source = point["backend"], point["source"]
     assert crash(root, point["at"], point["when"], backend, source), "the job did not die at this point"
     left = [Left.by(Outside(root))]
@@ -115,6 +118,86 @@ def serve(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
             return {"crashes": number}
         finish(root, backend, source, [*left, Left.by(Outside(root))])
     return {"crashes": point["every"] + 1}
+
+
+class Snapshots(CrashingFiles):
+    """Keeps what a process would leave that died at an operation: a copy of the world before it, or in the middle of it.
+
+    The bytes of a killed process's files are those of a copy, so the job need not be run anew up to each operation. Of `of`
+    operations in a row it takes the `part`-th; `odd` (0 or 1) says before which of these it looks: in the middle of the others,
+    where they are writes. Two jobs with either look at all sides. What is the same as before is kept once, with the
+    acknowledgements that it had last: a sync changes no file. No operation takes place while a copy is made.
+    """
+
+    def __init__(self, outside: Outside, into: Path, part: int, of: int, odd: int) -> None:
+        super().__init__(0)
+        self.outside, self.into, self.part, self.of, self.odd = outside, into, part, of, odd
+        self.lock = threading.RLock()
+        self.kept: dict[bytes, Path] = {}
+
+    def write(self, fd: int, data: bytes) -> None:
+        """Writes half, looks, and writes all."""
+
+        def half() -> None:
+            write(fd, data[: len(data) // 2])
+
+        def back() -> None:
+            os.ftruncate(fd, size)
+            os.lseek(fd, at, os.SEEK_SET)
+
+        write = Files().write
+        with self.lock:
+            size, at = os.fstat(fd).st_size, os.lseek(fd, 0, os.SEEK_CUR)
+            self._do("write", lambda: (back(), write(fd, data))[1], half)
+
+    def _do(self, name: str, operation: Any, half: Any = None) -> Any:
+        with self.lock:
+            self.count += 1
+            self.log.append(name)
+            if self.count % self.of == self.part:
+                if self.count // self.of % 2 == self.odd:
+                    self.keep("before", name)
+                elif half is not None:
+                    half()
+                    self.keep("during", name)
+            return operation()
+
+    def keep(self, when: str, name: str) -> None:
+        """Keeps the world as it is."""
+        outside = self.outside
+        acked = outside.acks.read_bytes() if outside.acks.exists() else b""
+        paths = [path for path in sorted(outside.home.rglob("*")) if path.is_file()] if outside.home.exists() else []
+        parts = [outside.effects.read_bytes() if outside.effects.exists() else b""]
+        for path in paths:
+            parts += [str(path).encode(), path.read_bytes()]
+        digest = sha256(b"".join(b"%d %b" % (len(part), part) for part in parts)).digest()
+        if digest not in self.kept:
+            copy = self.kept[digest] = self.into / f"{self.count:04d} {when} {name}"
+            shutil.copytree(outside.root, copy)
+        (self.kept[digest] / "acks").write_bytes(acked)
+
+
+def snapshots(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
+    """Runs the job once, and resumes it from each state that it was in."""
+    root, states = folder / "job", folder / "states"
+    clear(states)
+    backend, source = point["backend"], point["source"]
+
+    def work() -> None:
+        outside = Outside(root)
+        outside.files = Snapshots(outside, states, point["part"], point["of"], point["odd"])
+        check_end(outside, run(outside, backend, source))
+
+    assert in_child(root.with_suffix(".errors"), work) == 0
+    found = sorted(states.iterdir())
+    for state in found:
+        shutil.rmtree(root)
+        state.rename(root)
+        try:
+            finish(root, backend, source, [Left.by(Outside(root))])
+        except (Failure, AssertionError) as error:
+            raise Failure(f"{state.name}: {error}") from error
+    return {"states": len(found)}
 
 
 def clear(root: Path) -> None:

@@ -27,6 +27,8 @@ from pod.operations import clear, fork
 from pod.testing.recording import Lost
 from tests.pod.pod_rig import summary
 
+pytestmark = pytest.mark.slow
+
 # -- the process dies ----------------------------------------------------------------------------------------------
 
 

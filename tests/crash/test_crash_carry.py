@@ -32,6 +32,8 @@ from worker.retry import RetryPolicy
 from worker.testing import FunctionModel, make_reply
 from worker.tools import Tool, tool
 
+pytestmark = pytest.mark.slow
+
 RUNS = 5
 FAMILY = "o200k"
 REMIND, STOP, MOST_CALLS = (2, 3), 9, 60

@@ -24,15 +24,16 @@ def place(log: list[str], name: str, number: int = 1) -> int:
 
 def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everything_once(tmp_path: Path) -> None:
     """B063, B074, B078: before and after each write, sync, rename and start of a tool, and in the middle of each write."""
-    points: list[dict[str, Any]] = []
-    for parity, (when, variant, log) in enumerate(
-        zip(("before", "after"), VARIANTS, operations(tmp_path), strict=True)
-    ):
-        for at, name in enumerate(log, 1):
-            points.append({"at": at, "when": when, **variant})
-            if name == "write" and at % 2 == parity:
-                points.append({"at": at, "when": "during", **variant})
-    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == len(points) > 600
+    parts = [{"part": n, "of": 2, "odd": odd, **variant} for odd, variant in enumerate(VARIANTS) for n in range(2)]
+    logs = operations(tmp_path)
+    # What a dead process leaves is what a copy of its files holds; that it dies is the matter of each twelfth operation.
+    dies: list[dict[str, Any]] = []
+    for variant, log in zip(VARIANTS, logs, strict=True):
+        for turn, at in enumerate(range(1 + len(dies) % 12, len(log) + 1, 12)):
+            dies.append({"at": at, "when": ("before", "during", "after")[turn % 3], **variant})
+    answers = drive([*parts, *dies], tmp_path)
+    assert sum(answer.get("crashes", 0) for answer in answers) == len(dies) >= 40
+    assert sum(answer.get("states", 0) for answer in answers) > 250
 
 
 def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import sys
 import tomllib
 from pathlib import Path
 
+import forked
 import pytest
 
 from pod.docs import pages
 from pod.manifest import load_manifest
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,16 +45,8 @@ def test_every_python_example_runs_and_runs_again_in_the_same_home(name: str, co
     script.write_text(code, encoding="utf-8")
     environment = {"POD_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
     twice = "import runpy, sys\nfor _ in range(2):\n    runpy.run_path(sys.argv[1], run_name='__main__')"
-    done = subprocess.run(
-        [sys.executable, "-c", twice, str(script)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = forked.run(["-c", twice, script], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr.decode()
     if "report.md" in code:
         assert "public" in (tmp_path / "report.md").read_text(encoding="utf-8")
 

@@ -25,6 +25,8 @@ from worker.items import AssistantItem, Item, make_call
 from worker.models.base import Capabilities, Emit, Encoder, Model, Reply, Request
 from worker.testing import FunctionModel, make_reply
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Watched:

@@ -23,6 +23,8 @@ from worker.testing import make_reply
 from worker.testing.provider_agent import ProviderAgent
 from worker.testing.provider_server import ProviderServer
 
+pytestmark = pytest.mark.slow
+
 _FAILED = re.compile(r"^no such file|has \d+ lines?: offset|^not |was not run")
 """How a failed tool result begins, for a wire that does not say its status."""
 

@@ -14,6 +14,8 @@ from pod.log.folder import PodFolder
 from pod.session import Session
 from worker.items import ContextItem, UserItem
 
+pytestmark = pytest.mark.slow
+
 SUMMARY = (ContextItem(kind="summary", text="what was"),)
 
 MEASURE = """

@@ -28,6 +28,8 @@ from worker.models.openai_chat import ChatEncoder
 from worker.models.openai_responses import ResponsesEncoder
 from worker.models.wire import Wire
 
+pytestmark = pytest.mark.slow
+
 ENCODERS: dict[str, Encoder] = {
     "chat": ChatEncoder("m"),
     "responses": ResponsesEncoder("m"),

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
+import forked
 
 from pod import Manifest, Pod
 from pod.log import entries as e
@@ -123,10 +123,13 @@ def wrote(items: Sequence[Item]) -> bool:
 def filler(tokens: int, mark: str = "x") -> str:
     """Plain text of about this many tokens, all lines different."""
     lines: list[str] = []
+    costs: dict[int, int] = {}  # numbers of as many digits cost the same
     size = 0
     while size < tokens:
         line = f"{mark} line {len(lines)} says that nothing of note happened here"
-        size += estimate_text(line + "\n", "o200k")
+        if len(line) not in costs:
+            costs[len(line)] = estimate_text(line + "\n", "o200k")
+        size += costs[len(line)]
         lines.append(line)
     return "\n".join(lines)
 
@@ -233,9 +236,10 @@ class Rig:
 
     def run_in_process(self, program: str, *args: str, check: int | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a program text in a process of its own, with this home and folder in its arguments."""
-        command = [sys.executable, "-c", program, str(self.home), str(self.cwd), *args]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT}", "PYTHONWARNINGS": "ignore"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        arguments = ["-c", program, self.home, self.cwd, *args]
+        ran = forked.run(arguments, cwd=ROOT, env=environment, timeout=120)
+        done = subprocess.CompletedProcess(ran.args, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
         assert check is None or done.returncode == check, done.stderr[-4000:]
         return done
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import forked
 import pytest
 
 from pod import Pod
@@ -192,11 +192,13 @@ class in_process:
     """A process that is gone at the end of the block."""
 
     def __init__(self, rig: Rig, program: str, *args: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, "-c", program, str(rig.home), str(rig.cwd), str(ROOT), *args]
-        self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+        command = ["-c", program, rig.home, rig.cwd, ROOT, *args]
+        self.process = forked.started(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
 
-    def __enter__(self) -> subprocess.Popen[bytes]:
+    def __enter__(self) -> forked.Forked | subprocess.Popen[bytes]:
         return self.process
 
     def __exit__(self, *_: object) -> None:

@@ -13,8 +13,8 @@ from tests.security.redteam_rig import KEY, World
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    """Runs `python -m pod`."""
-    made = Shell(tmp_path)
+    """Runs `python -m pod` in an interpreter of its own, as a stranger's folder or a look into `/proc` would meet it."""
+    made = Shell(tmp_path, fresh=True)
     made.work.mkdir()
     return made
 

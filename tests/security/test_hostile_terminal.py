@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,8 @@ from pod.cli.commands import COMMANDS
 from tests.security.hostile import ALL, LINE, MARKUP, NEVER_SENT, SCREEN, UNSEEN, followed
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer
 from worker.text import visible
+
+pytestmark = pytest.mark.slow
 
 TOOLS = ("read_file", "list_files", "write_file", "tasks", "shell")
 WAITS = '[scope]\nread = ["."]\nwrite = ["."]\n'
@@ -35,7 +36,7 @@ def seen_of(shell: Shell, *arguments: object, columns: int = 120, typed: str = "
 
 @contextmanager
 def printing(shell: Shell, program: str) -> Iterator[Terminal]:
-    made = Terminal(shell, [sys.executable, "-c", program], 120)
+    made = Terminal(shell, ["-c", program], 120)
     yield made
     made.process.wait(20)
 

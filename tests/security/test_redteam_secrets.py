@@ -21,6 +21,8 @@ from cli.cli_rig import Rig as Shell
 from tests.security.redteam_rig import KEY
 from worker.testing.provider_server import Answer, Call, Http, ProviderServer, RecordedRequest, Step
 
+pytestmark = pytest.mark.slow
+
 FORMS = {
     "plain": KEY,
     "in a URL": quote(KEY, safe=""),

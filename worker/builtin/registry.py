@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
@@ -26,8 +27,18 @@ class BuiltinTool(NamedTuple):
         _check(self.attribute.removeprefix("make_"), settings, [*own, *_COMMON])
         if isinstance(found, Tool):
             return replace(found, **settings)
-        made: Tool = found(**{key: value for key, value in settings.items() if key in own})
+        made = _made(found, tuple((key, _frozen(value)) for key, value in settings.items() if key in own))
         return replace(made, **{key: value for key, value in settings.items() if key not in own})
+
+
+@lru_cache(maxsize=64)
+def _made(factory: Callable[..., Tool], settings: tuple[tuple[str, Any], ...]) -> Tool:
+    """A tool of these settings, made once: its schema takes milliseconds, and every pod has some of them."""
+    return factory(**dict(settings))
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(cast("list[object]", value)) if isinstance(value, list) else value
 
 
 _COMMON = ("timeout", "max_output")
