@@ -198,7 +198,7 @@ async def _drive(made: Any, display: Any) -> int | None:
 
 def _conclude(made: Any, signalled: int | None, output: Output) -> int:
     """The summary, the page, and the exit code."""
-    from pod.batch.report import page
+    from pod.cli.batch_page import page
 
     s = made.settings
     summary = made.watcher.summary
@@ -216,7 +216,7 @@ def _conclude(made: Any, signalled: int | None, output: Output) -> int:
 
 
 def _show(output: Output, summary: Any, more: list[tuple[str, str]]) -> None:
-    from pod.batch.report import facts
+    from pod.cli.batch_page import facts
     from pod.cli.text import figures
 
     output.text(figures([("batch", summary.batch), *facts(summary), *more]))
@@ -256,9 +256,9 @@ def ways_on(made: Any, summary: Any, signalled: int | None) -> list[str]:
 def _report(args: argparse.Namespace, output: Output) -> int:
     """The summary of a batch (or of a file of results), and its page where one is asked for."""
     from pod.batch.record import BatchFolder, batch_names
-    from pod.batch.report import page
     from pod.batch.results import read_rows
     from pod.batch.summary import summary_of
+    from pod.cli.batch_page import page
     from pod.log.folder import suggestion
 
     given = args.of

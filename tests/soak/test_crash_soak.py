@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash.crash_check import Left, check_end
@@ -54,3 +55,16 @@ def killed_to_its_end(folder: Path, variant: dict[str, str], rng: random.Random,
     for each in left:
         each.kept(outside)
     return len(left)
+
+
+def test_a_pod_that_dies_at_each_of_its_operations_does_everything_once(tmp_path: Path) -> None:
+    """Every point with a real death; the suite itself takes most of them from copies of what a dead process leaves."""
+    answers = drive([{"count": True, **variant} for variant in VARIANTS], tmp_path)
+    logs = [next(a["log"] for a in answers if a["point"]["backend"] == v["backend"]) for v in VARIANTS]
+    points: list[dict[str, Any]] = []
+    for parity, (when, variant, log) in enumerate(zip(("before", "after"), VARIANTS, logs, strict=True)):
+        for at, name in enumerate(log, 1):
+            points.append({"at": at, "when": when, **variant})
+            if name == "write" and at % 2 == parity:
+                points.append({"at": at, "when": "during", **variant})
+    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == len(points) > 600

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pod.batch.results import Row
 from pod.batch.summary import Summary
+from pod.cli.text import money, share, span
 from worker.text import visible
 
 TEXT_MOST = 4_000
@@ -82,8 +83,6 @@ def page(summary: Summary, rows: Iterable[Row]) -> str:
 
 def facts(summary: Summary) -> list[tuple[str, str]]:
     """The figures of a batch, each with its name, as the page and the terminal show them."""
-    from pod.cli.text import money, share, span
-
     s = summary
     found = [("tasks", f"{s.tasks:,}"), *((status, f"{many:,}") for status, many in sorted(s.by_status.items()))]
     if s.left:
@@ -105,8 +104,6 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
 
 
 def _line(row: Row, *, graded: bool) -> str:
-    from pod.cli.text import money, span
-
     usage = cast("dict[str, Any]", row.get("usage") or {})
     grade = cast("dict[str, Any]", row.get("grade") or {})
     cells = [f"<td>{_text(row['id'])}</td>", f'<td class="{_text(row["status"])}">{_text(row["status"])}</td>']
