@@ -120,21 +120,25 @@ def stop(args: argparse.Namespace) -> int:
     command = Command(kind="stop", args={"reason": "pod stop"})
     post(folder, command)
     owner = folder.owner()
-    if owner.get("stops_at") == "SIGINT" and holds(folder.path / "lock", owner):
+    ends = owner.get("stops_at") == "SIGINT" and holds(folder.path / "lock", owner)
+    if ends:
         try:
             os.kill(int(owner["pid"]), signal.SIGINT)
         except ProcessLookupError:
             pass  # it has just ended by itself
-    return anyio.run(_until_ended, folder, command, args.timeout)
+    return anyio.run(_until_ended, folder, command, args.timeout, owner if ends else None)
 
 
-async def _until_ended(folder: PodFolder, command: Command, timeout: float) -> int:
+async def _until_ended(folder: PodFolder, command: Command, timeout: float, ending: dict[str, Any] | None) -> int:
+    """Waits for the run to end, and for the process `ending`, which ends with it and has the lock a moment longer."""
     from pod.peek import glance
 
     left = folder.inbox / f"{command.id}.json"
     with anyio.move_on_after(timeout):
         # Another process ends: there is no event to wait for.
-        while folder.is_busy() and glance(folder).status in {"running", "compacting"}:  # noqa: ASYNC110
+        while folder.is_busy() and (  # noqa: ASYNC110
+            glance(folder).status in {"running", "compacting"} or folder.owner() == ending
+        ):
             await anyio.sleep(STEP)
         if not folder.is_busy():
             folder.files.unlink(left)  # the run is over: the command must not meet the next one
