@@ -117,13 +117,12 @@ class JsonlStore:
                 known.folder.unlock()
                 del self._open[lease.session]
 
-    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> int:
+    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> None:
         """Appends entries, as one line."""
         with self._lock:
             known = self._fenced(lease)
             if bodies:
                 self._append(known, log, first, bodies)
-            return max((each.number for each in self.posted(lease.session)), default=0)
 
     def _append(self, known: _Open, log: str, first: int, bodies: Sequence[bytes]) -> None:
         opened = known.logs.get(log) or self._opened(known, log)

@@ -74,7 +74,7 @@ class MemoryStore:
             if found is not None and found.epoch == lease.epoch:
                 found.owner = ""
 
-    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> int:
+    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> None:
         """Appends entries."""
         with self._lock:
             found = self._fenced(lease)
@@ -84,7 +84,6 @@ class MemoryStore:
                 raise Conflict(lease.session, log, first)
             if new:
                 found.logs.setdefault(log, []).extend(new[len(held) - first + 1 :])
-            return found.last
 
     def rewrite(self, lease: Lease, log: str, bodies: Sequence[bytes]) -> None:
         """Makes a log anew."""

@@ -145,8 +145,8 @@ class SessionStore(Protocol):
         """Gives the session free, where the lease still counts."""
         ...
 
-    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> int:
-        """Appends entries, the first with the number `first`: all or none. Returns the number of the last command.
+    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> None:
+        """Appends entries, the first with the number `first`: all or none.
 
         Raises `Fenced`, `Conflict`. The same append once more finds its own entries and does nothing.
         """

@@ -15,7 +15,7 @@ from typing import Any, LiteralString, TypeVar, cast
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg.pq import TransactionStatus
 
 from pod.store.port import (
     PAGE,
@@ -76,9 +76,10 @@ class PostgresStore:
             "application_name": "pod",
             "options": f"{known.get('options') or ''} -c statement_timeout={STATEMENT}s -c search_path={schema}".strip(),
         }
-        self._url, self._size = url, size
-        self._pool: ConnectionPool[Connection] | None = None
-        self._opening = threading.Lock()
+        self._url = url
+        self._slots = threading.BoundedSemaphore(size)
+        self._idle: list[Connection] = []
+        self._known = False
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
@@ -149,23 +150,31 @@ class PostgresStore:
         """Removes the session; what belongs to it goes with it."""
 
         def step(connection: Connection) -> None:
-            self._hold(connection, lease)
-            connection.execute("DELETE FROM session WHERE id = %s", [lease.session])
+            gone = connection.execute("DELETE FROM session WHERE id = %s AND epoch = %s AND owner = %s", [*lease])
+            if not gone.rowcount:
+                raise self._fenced(lease.session)
+            for table in ("entry", "file", "command"):
+                connection.execute(f"DELETE FROM {table} WHERE session = %s", [lease.session])
 
         self._transaction(lease, step)
 
     # -- logs -------------------------------------------------------------------------------------------------
 
-    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> int:
+    def append(self, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> None:
         """Appends entries, in one statement."""
+        self._writing(lease, lambda connection: self._append(connection, lease, log, first, bodies), log, first)
 
-        def step(connection: Connection) -> int:
-            values = [lease.session, lease.epoch, lease.owner, log, first, [*bodies]]
-            row = connection.execute("SELECT append(%s, %s, %s, %s, %s, %b::bytea[])", values).fetchone()
-            assert row is not None
-            return row[0]
-
-        return self._writing(lease, step, log, first)
+    def _append(self, connection: Connection, lease: Lease, log: str, first: int, bodies: Sequence[bytes]) -> None:
+        one = len(bodies) == 1
+        named = {
+            "session": lease.session, "epoch": lease.epoch, "owner": lease.owner, "log": log, "first": first,
+            "body": bodies[0] if one else [*bodies], "n": len(bodies),
+        }  # fmt: skip
+        made = connection.execute(_APPEND_ONE if one else _APPEND, named)
+        if not (made.rowcount if one else sum(count for (count,) in made)):  # nothing was written: why?
+            self._hold(connection, lease)
+            if bodies:
+                raise Conflict(lease.session, log, first)
 
     def rewrite(self, lease: Lease, log: str, bodies: Sequence[bytes]) -> None:
         """Makes a log anew."""
@@ -173,8 +182,7 @@ class PostgresStore:
         def step(connection: Connection) -> None:
             self._hold(connection, lease)
             connection.execute("DELETE FROM entry WHERE session = %s AND log = %s", [lease.session, log])
-            values = [lease.session, lease.epoch, lease.owner, log, 1, [*bodies]]
-            connection.execute("SELECT append(%s, %s, %s, %s, %s, %b::bytea[])", values)
+            self._append(connection, lease, log, 1, bodies)
 
         self._transaction(lease, step)
 
@@ -260,11 +268,9 @@ class PostgresStore:
         self._rows("DELETE FROM command WHERE session = %s AND id = %s RETURNING id", session, command)
 
     def close(self) -> None:
-        """Closes the connections."""
-        with self._opening:
-            if self._pool is not None:
-                self._pool.close()
-                self._pool = None
+        """Closes the connections that are not in use."""
+        while self._idle:
+            self._idle.pop().close()
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -308,36 +314,70 @@ class PostgresStore:
     def _patiently(self, step: Callable[[Connection], T]) -> T:
         """Asks again while the server is away. Raises `Unreachable` in the end."""
         end, pause = time.monotonic() + self._patience, 0.1
-        pool = self._opened()
-        while True:
-            try:
-                with pool.connection() as connection:
-                    return step(connection)
-            except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout) as error:
-                left = end - time.monotonic()
-                if left <= 0:
-                    raise Unreachable(self.where, _why(error)) from error
-            time.sleep(min(pause * random.uniform(0.5, 1.0), left))
-            pause = min(pause * 2, 5.0)
-
-    def _opened(self) -> ConnectionPool[Connection]:
-        with self._opening:
-            if self._pool is None:
+        with self._slots:
+            while True:
                 try:
-                    with psycopg.connect(self._url, **self._options) as connection:
-                        migrate(connection, self.schema)
-                except psycopg.OperationalError as error:
-                    raise Unreachable(self.where, _why(error)) from None
-                self._pool = ConnectionPool(
-                    self._url, kwargs=self._options, min_size=1, max_size=self._size, timeout=CONNECT, open=True,
-                    reconnect_timeout=CONNECT, name="pod-store", configure=_committing,
-                )  # fmt: skip
-            return self._pool
+                    connection = self._idle.pop() if self._idle else self._connected()
+                    try:
+                        found = step(connection)
+                    except BaseException:
+                        if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+                            connection.close()  # it was broken off in the middle
+                        else:
+                            self._idle.append(connection)
+                        raise
+                    self._idle.append(connection)
+                    return found
+                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                    left = end - time.monotonic()
+                    if left <= 0 or not self._known:
+                        raise Unreachable(self.where, _why(error)) from None
+                time.sleep(min(pause * random.uniform(0.5, 1.0), left))
+                pause = min(pause * 2, 5.0)
+
+    def _connected(self) -> Connection:
+        """A new connection, the first one with the tables brought up to date."""
+        connection = psycopg.connect(self._url, **self._options)
+        try:
+            # A commit that was acknowledged survives the server's death, also where the server is set not to care.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'local', false) "
+                "WHERE current_setting('synchronous_commit') = 'off'"
+            )
+            if not self._known:
+                migrate(connection, self.schema)
+                self._known = True
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 _INFO: LiteralString = (
     "SELECT id, epoch, owner, state, extract(epoch FROM clock_timestamp() - beat)::float8 FROM session"
 )
+
+
+_FENCE: LiteralString = (
+    "WITH held AS (SELECT id, CASE WHEN %(first)s = 1 THEN 0 ELSE "
+    "(SELECT upto FROM entry WHERE session = %(session)s AND log = %(log)s AND seq = %(first)s - 1) END AS before "
+    "FROM session WHERE id = %(session)s AND epoch = %(epoch)s AND owner = %(owner)s FOR SHARE)"
+)
+_ONCE: LiteralString = (
+    " WHERE held.before IS NOT NULL ON CONFLICT (session, log, seq) DO UPDATE SET seq = excluded.seq "
+    "WHERE entry.epoch = excluded.epoch AND entry.body = excluded.body"
+)
+_APPEND_ONE: LiteralString = (
+    f"{_FENCE} INSERT INTO entry (session, log, seq, epoch, upto, body) "
+    f"SELECT id, %(log)s, %(first)s, %(epoch)s, before + length(%(body)b::bytea), %(body)b FROM held{_ONCE}"
+)
+_APPEND: LiteralString = (
+    f"{_FENCE}, made AS (INSERT INTO entry (session, log, seq, epoch, upto, body) "
+    "SELECT id, %(log)s, %(first)s + k - 1, %(epoch)s, before + sum(length(b)) OVER (ORDER BY k), b "
+    f"FROM held CROSS JOIN unnest(%(body)b::bytea[]) WITH ORDINALITY AS u(b, k){_ONCE} RETURNING 1) "
+    "SELECT whole(count(*), %(n)s) FROM made"
+)
+"""An append: fenced by the session's row, which stays locked until it ends; the same one again hits its own rows."""
 
 
 def migrate(connection: Connection, schema: str) -> int:
@@ -359,13 +399,6 @@ def migrate(connection: Connection, schema: str) -> int:
         if found < len(MIGRATIONS):
             connection.execute("UPDATE version SET number = %s", [len(MIGRATIONS)])
     return len(MIGRATIONS)
-
-
-def _committing(connection: Connection) -> None:
-    """A commit that was acknowledged survives the server's death, also where the server is set not to care."""
-    connection.execute(
-        "SELECT set_config('synchronous_commit', 'local', false) WHERE current_setting('synchronous_commit') = 'off'"
-    )
 
 
 def _why(error: BaseException) -> str:

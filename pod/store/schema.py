@@ -1,7 +1,8 @@
 """The tables of sessions in PostgreSQL, by versions: each migration is one transaction, and is never changed once released.
 
 Bodies are `bytea`: `jsonb` and `text` refuse or rewrite bytes. Names sort by bytes (`COLLATE "C"`). `entry.upto` is the size of
-the log up to and with an entry, so that a log's length is one look-up.
+the log up to and with an entry, so that a log's length is one look-up. No foreign keys: whoever writes holds the session's row,
+and whoever removes it takes the rest along.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX session_state ON session (state, id);
 
     CREATE TABLE entry (
-      session text COLLATE "C" NOT NULL REFERENCES session ON DELETE CASCADE,
+      session text COLLATE "C" NOT NULL,
       log text COLLATE "C" NOT NULL,
       seq bigint NOT NULL,
       epoch bigint NOT NULL,
@@ -32,7 +33,7 @@ MIGRATIONS: tuple[str, ...] = (
     );
 
     CREATE TABLE file (
-      session text COLLATE "C" NOT NULL REFERENCES session ON DELETE CASCADE,
+      session text COLLATE "C" NOT NULL,
       name text COLLATE "C" NOT NULL,
       size bigint NOT NULL,
       body bytea NOT NULL,
@@ -40,7 +41,7 @@ MIGRATIONS: tuple[str, ...] = (
     );
 
     CREATE TABLE command (
-      session text COLLATE "C" NOT NULL REFERENCES session ON DELETE CASCADE,
+      session text COLLATE "C" NOT NULL,
       id text COLLATE "C" NOT NULL,
       number bigint GENERATED ALWAYS AS IDENTITY,
       body bytea NOT NULL,
@@ -58,39 +59,13 @@ MIGRATIONS: tuple[str, ...] = (
       END IF;
     END $$;
 
-    -- Appends entries, all or none, and returns the number of the last command. Raises 'fenced', 'conflict'.
-    CREATE FUNCTION append(s text, e bigint, o text, l text, first bigint, bodies bytea[]) RETURNS bigint
-    LANGUAGE plpgsql AS $$
-    DECLARE found_epoch bigint; found_owner text; before bigint; made bigint; n bigint := cardinality(bodies);
+    -- How many entries were made: all `n`, or none of them. Raises 'conflict'.
+    CREATE FUNCTION whole(made bigint, n bigint) RETURNS bigint LANGUAGE plpgsql AS $$
     BEGIN
-      SELECT epoch, owner INTO found_epoch, found_owner FROM session WHERE id = s FOR SHARE;
-      IF found_epoch IS DISTINCT FROM e OR found_owner IS DISTINCT FROM o THEN
-        RAISE EXCEPTION 'fenced' USING ERRCODE = 'PD001', DETAIL = coalesce(found_owner, '');
+      IF made NOT IN (0, n) THEN
+        RAISE EXCEPTION 'conflict' USING ERRCODE = 'PD002';
       END IF;
-      IF n > 0 THEN
-        before := CASE WHEN first = 1 THEN 0
-          ELSE (SELECT upto FROM entry WHERE session = s AND log = l AND seq = first - 1) END;
-        IF before IS NULL THEN
-          RAISE EXCEPTION 'conflict' USING ERRCODE = 'PD002';
-        END IF;
-        IF n = 1 THEN
-          INSERT INTO entry (session, log, seq, epoch, upto, body)
-          VALUES (s, l, first, e, before + length(bodies[1]), bodies[1])
-          ON CONFLICT (session, log, seq) DO UPDATE SET seq = excluded.seq
-          WHERE entry.epoch = excluded.epoch AND entry.body = excluded.body;
-        ELSE
-          INSERT INTO entry (session, log, seq, epoch, upto, body)
-          SELECT s, l, first + k - 1, e, before + sum(length(b)) OVER (ORDER BY k), b
-          FROM unnest(bodies) WITH ORDINALITY AS u(b, k)
-          ON CONFLICT (session, log, seq) DO UPDATE SET seq = excluded.seq
-          WHERE entry.epoch = excluded.epoch AND entry.body = excluded.body;
-        END IF;
-        GET DIAGNOSTICS made = ROW_COUNT;
-        IF made <> n THEN
-          RAISE EXCEPTION 'conflict' USING ERRCODE = 'PD002';
-        END IF;
-      END IF;
-      RETURN coalesce((SELECT max(number) FROM command WHERE session = s), 0);
+      RETURN made;
     END $$;
     """,
 )
