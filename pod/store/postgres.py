@@ -345,7 +345,10 @@ class PostgresStore:
                 "WHERE current_setting('synchronous_commit') = 'off'"
             )
             if not self._known:
-                migrate(connection, self.schema)
+                try:
+                    migrate(connection, self.schema)
+                except psycopg.errors.InsufficientPrivilege as error:
+                    raise Unreachable(self.where, _why(error)) from None
                 self._known = True
         except BaseException:
             connection.close()
