@@ -174,7 +174,7 @@ class StoreConformance:
                 ) -> None:
                     nonlocal acknowledged
                     with pytest.raises(Fenced):
-                        for n in range(1, 500):
+                        for n in range(1, 20_000):
                             await call(store.append, old, "log", 2 * n - 1, [b"old", b"old"])
                             acknowledged = 2 * n
                             if n > start:

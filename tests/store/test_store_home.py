@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -29,6 +30,7 @@ from pod.log.inbox import Command, post  # noqa: E402
 from pod.operations import clear  # noqa: E402
 from pod.peek import glance  # noqa: E402
 from pod.reading import SessionReader  # noqa: E402
+from pod.store.shared import _sweep, _ttl  # noqa: E402
 from worker.items import UserItem  # noqa: E402
 from worker.models.base import Request  # noqa: E402
 from worker.testing import ScriptedModel, call  # noqa: E402
@@ -96,7 +98,7 @@ def test_a_record_that_no_sync_acknowledged_is_nowhere_else(here: Path, there: P
     assert "only a thought" in _said(there)
 
 
-def test_a_pod_that_lives_elsewhere_is_busy_and_says_where(here: Path, there: Path, database: str) -> None:
+def test_b069_a_pod_that_lives_elsewhere_is_busy_and_says_where(here: Path, there: Path, database: str) -> None:
     session = create(here)
     with psycopg.connect(database) as connection:
         connection.execute("UPDATE pod.session SET owner = 'process 7 on faraway since 2026-01-01T00:00:00Z (abc-def)'")
@@ -107,7 +109,7 @@ def test_a_pod_that_lives_elsewhere_is_busy_and_says_where(here: Path, there: Pa
         session.close()
 
 
-def test_a_writer_that_was_taken_over_stops_with_who_did_it_and_nothing_of_it_counts(
+def test_b069_a_writer_that_was_taken_over_stops_with_who_did_it_and_nothing_of_it_counts(
     here: Path, there: Path, database: str
 ) -> None:
     old = create(here)
@@ -351,3 +353,26 @@ def test_a_database_that_is_not_there_is_an_error_in_one_line_without_the_passwo
     assert "postgresql://127.0.0.1:1/db can't be reached" in said and "hunter2" not in said
     assert len(said.splitlines()) == 1
     assert "no address of a database" in _pod(tmp_path, "postgresql://[", "ls", code=2)
+
+
+def test_copies_of_dead_processes_are_removed_and_those_in_use_stay(tmp_path: Path) -> None:
+    for name in ("1-dead", "2-alive"):
+        (tmp_path / name / "pods").mkdir(parents=True)
+        (tmp_path / name / "lock").touch()
+    with (tmp_path / "2-alive" / "lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        _sweep(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["2-alive"]
+
+
+@pytest.mark.parametrize(
+    ("url", "plain", "ttl"),
+    [
+        ("postgresql://h/d", "postgresql://h/d", 30.0),
+        ("postgresql://h/d?pod_lease=4", "postgresql://h/d", 4.0),
+        ("postgresql://h/d?pod_lease=2.5&sslmode=require", "postgresql://h/d?sslmode=require", 2.5),
+        ("postgresql://h/d?sslmode=require&pod_lease=4", "postgresql://h/d?sslmode=require", 4.0),
+    ],
+)
+def test_the_seconds_of_a_lease_stand_in_the_address(url: str, plain: str, ttl: float) -> None:
+    assert _ttl(url) == (plain, ttl)
