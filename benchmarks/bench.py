@@ -218,6 +218,12 @@ def resumes(reps: int) -> list[Row]:
     ]
 
 
+def appends() -> list[Row]:
+    """Appending to a session in PostgreSQL, where it is installed."""
+    row = run("store_append.py", "7", "400")
+    return [Row("append in PostgreSQL to a fenced insert by hand", row["ratio"], 1.5, row["note"])] if row else []
+
+
 def main() -> int:
     """Measures and prints; 1 where a bound was passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -226,7 +232,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     parts: list[Callable[[], list[Row]]] = [
-        lambda: starts(options.reps), lambda: resumes(options.reps), lambda: loops(options.reps, options.quick)
+        lambda: starts(options.reps), lambda: resumes(options.reps), appends, lambda: loops(options.reps, options.quick)
     ]  # fmt: skip
     rows: list[Row] = []
     print(f"{'what':<52} {'measured':>9} {'bound':>7}  note")

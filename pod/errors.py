@@ -18,6 +18,7 @@ PodError                        exit 1
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -95,6 +96,11 @@ class StoreError(PodError):
     def __init__(self, path: Path, what: str, cause: OSError, *, made: bool = True) -> None:
         self.path = path
         self.cause = cause
+        if cause.errno == errno.ESTALE:  # another process writes to the pod now: there is nothing to remove
+            super().__init__(
+                f"{path}: {what} failed: {cause.strerror or cause}. Nothing acknowledged before is lost; the pod goes on there."
+            )
+            return
         left = "Nothing recorded before is lost" if made else "No pod was made"
         then = "resume the pod" if made else "try again"
         super().__init__(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pod.errors import UsageProblem
-from pod.log.folder import default_home
+from pod.log.folder import default_home, local_home
 from pod.manifest import Manifest
 from pod.session import Session
 from worker.builtin.sandbox import Sandbox
@@ -33,7 +33,7 @@ def protected_places(manifest: Manifest, home: Path, cwd: Path, files: Sequence[
     files are not among them: what an agent writes there holds from the next run on, and is on record.
     """
     roots = [Path(os.path.realpath(cwd / root)) for root in (".", *manifest.scope.write)]
-    found = [*of_the_home(home, roots), default_home() / "trust", _user_folder(), *files]
+    found = [*of_the_home(home, roots), local_home() / "trust", _user_folder(), *files]
     found += [Path(each) for each in (manifest.worker.system_prompt_file, manifest.worker.output_schema) if each]
     for command in (*(server.command for server in manifest.mcp), *(hook.command for hook in manifest.hooks)):
         found += _programs(command or (), cwd)

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from pod.log.files import Files, named, open_file
+from pod.log.files import Files, named, open_file, present
 from pod.log.folder import PodFolder
 from pod.log.items import named_artifacts
 from pod.log.segment import CHUNK, Damage, raw_lines, scan
@@ -53,7 +53,7 @@ def link_artifacts(source: PodFolder, fork: PodFolder, names: Iterable[str]) -> 
         fork.files.make_folder(fork.artifacts)
         made = True
         try:
-            os.link(origin, fork.artifacts / label)
+            os.link(present(origin), fork.artifacts / label)
         except OSError:
             shutil.copyfile(origin, fork.artifacts / label)
             (fork.artifacts / label).chmod(0o600)
@@ -75,7 +75,7 @@ def _end_of(segment: Segment, seq: int) -> int:
 
 def _link(files: Files, source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        os.link(present(source), target)
     except OSError:  # another file system, or one without links
         _copy(files, source, target, source.stat().st_size)
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 from pod.carry import Carry
 from pod.errors import LogLost
 from pod.log import entries as e
-from pod.log.files import Files
+from pod.log.files import Files, files_of
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.lines import Line, now, render
 from pod.log.making import making
@@ -60,7 +60,7 @@ class Session:
         `blobs` are texts by their use (system prompt, schemas, manifest, working folder); `tag` marks the runtime's orders,
         `label` is the session's id where it is known already.
         """
-        folder = PodFolder(home, check_name(name), files or Files())
+        folder = PodFolder(home, check_name(name), files or files_of(home))
         with making(folder):
             start = e.SegmentStarted(
                 session=label or uuid7(), segment=uuid7(), lineage=e.Lineage(), tag=tag or uuid7()[-12:],
@@ -82,7 +82,7 @@ class Session:
 
         Raises `PodNotFound`, `PodBusy`, `LogDamaged`, `NewerFormat`.
         """
-        folder = PodFolder(home, check_name(name), files or Files())
+        folder = PodFolder(home, check_name(name), files or files_of(home))
         folder.pointer()
         folder.lock()
         try:
@@ -96,6 +96,7 @@ class Session:
         cls, folder: PodFolder, pointer: Pointer, family: Family, durability: str, gate: Gate | None
     ) -> Session:
         path = folder.segment_path(pointer.segment)
+        durability = folder.files.lasting(durability)
         if not os.path.lexists(path):
             raise LogLost(path, MISSING)
         writer, _, _ = SegmentWriter.open(path, folder.files, durability=durability, mend=_repaired)

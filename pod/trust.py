@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pod.errors import UsageProblem
 from pod.log.files import Files, open_file
-from pod.log.folder import default_home
+from pod.log.folder import local_home
 from pod.log.lines import now
 from worker.text import sha256
 
@@ -50,7 +50,7 @@ class Decisions:
     """
 
     def __init__(self, home: Path | None = None, files: Files | None = None) -> None:
-        self.home = home or default_home()
+        self.home = home or local_home()
         self.path = self.home / "trust"
         self._files = files or Files()
 

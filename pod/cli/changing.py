@@ -12,6 +12,7 @@ from pod.cli.failing import note
 from pod.cli.output import show
 from pod.cli.text import count, table
 from pod.errors import UsageProblem
+from pod.log.files import label_of
 from pod.log.folder import default_home
 from pod.operations import Changed, collect, remove
 from pod.operations import clear as clear_pod
@@ -80,7 +81,7 @@ def rm(args: argparse.Namespace) -> int:
     home = default_home()
     had = remove(home, args.name)
     what = f"{count(had.segments, 'segment')}, {count(had.files, 'file')}, {size(had.size)}"
-    note(f"pod {args.name}: removed for good from {home}: {what}")
+    note(f"pod {args.name}: removed for good from {label_of(home)}: {what}")
     return 0
 
 

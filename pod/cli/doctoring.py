@@ -11,6 +11,7 @@ from pod.cli.output import show, show_json
 from pod.cli.text import count
 from pod.errors import PodError, UsageProblem
 from pod.log.doctor import examine, repair
+from pod.log.files import label_of
 from pod.log.findings import PodReport, Repair
 from pod.log.folder import PodFolder, check_name, default_home
 from worker.text import size
@@ -36,7 +37,7 @@ def doctor(args: argparse.Namespace) -> int:
         for pod in report.pods:
             show(_text(pod))
         if not report.pods:
-            note(f"no pods in {home}")
+            note(f"no pods in {label_of(home)}")
     _sandbox(home, [pod.name for pod in report.pods])
     return 0 if all(pod.whole for pod in report.pods) else 1
 

@@ -111,10 +111,10 @@ def note(text: str) -> None:
 
 def _keep_traceback(error: BaseException) -> Path | None:
     from pod.log.files import Files
-    from pod.log.folder import default_home
+    from pod.log.folder import local_home
 
     try:
-        folder = default_home() / "crash"
+        folder = local_home() / "crash"
         Files().make_folder(folder)
         path = folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

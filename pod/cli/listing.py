@@ -12,6 +12,7 @@ from pod.cli.failing import note
 from pod.cli.output import show, show_json
 from pod.cli.text import age, fitted, money, table
 from pod.errors import UsageProblem
+from pod.log.files import label_of
 from pod.log.folder import check_name, default_home, pod_names
 from pod.peek import Glance, glances
 
@@ -27,7 +28,7 @@ def ls(args: argparse.Namespace) -> int:
         show_json([{k: v for k, v in asdict(look).items() if k != "blobs"} for look in found])
         return 0
     if not found:
-        note(f"no pods in {home}")
+        note(f"no pods in {label_of(home)}")
         return 0
     heads = ("NAME", "STATUS", "ACTIVE", "REQUESTS", "COST", "MODEL", "FOLDER")
     rows = [_row(look) for look in found]

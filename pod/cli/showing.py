@@ -18,6 +18,7 @@ from pod.cli.sending import folder_of
 from pod.cli.text import age, count, figures, money, one_line, share, shown_lines, told, ways_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.entries import ServerTold
+from pod.log.files import label_of
 from pod.log.folder import PodFolder
 from pod.losses import losses
 from pod.peek import Glance, glance
@@ -101,6 +102,12 @@ def _lost_rows(lost: Sequence[str]) -> list[tuple[str, str]]:
     return [("lost", one_line(text, 400)) for text in lost]
 
 
+def _log_of(folder: PodFolder, segment: str) -> str:
+    """Where the active log lies: of a shared home, the copy here is gone in a moment."""
+    path, shared = folder.segment_path(segment), label_of(folder.home)
+    return str(path) if shared == str(folder.home) else f"{path.name} in {shared}"
+
+
 def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[str, str]]:
     """What is said of any pod, whole or damaged; what is not known is left out."""
     active = look.lineage.replace("_", " ") or look.segment
@@ -111,7 +118,7 @@ def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[s
         ("session", f"{look.session}{many}"),
         ("created", f"{look.created} ({age(look.created)})" if look.created else ""),
         ("folder", look.cwd),
-        ("log", str(folder.segment_path(look.segment)) if look.segment else ""),
+        ("log", _log_of(folder, look.segment) if look.segment else ""),
     ]
     return [row for row in rows if row[1]]
 

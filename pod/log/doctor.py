@@ -21,7 +21,7 @@ from typing import Literal
 from pod.errors import LogDamaged, NewerFormat, UsageProblem
 from pod.log import entries as e
 from pod.log.faults import Fault, Survey, survey
-from pod.log.files import Files, named, odd_kind, open_file
+from pod.log.files import Files, files_of, named, odd_kind, open_file
 from pod.log.findings import Code, Finding, PodReport, Quarantined, Repair, Report, SegmentReport, Severity
 from pod.log.folder import PodFolder, Pointer, check_name, left_over_names, pod_names
 from pod.log.lines import now, render
@@ -344,7 +344,7 @@ def repair(home: Path, name: str, *, files: Files | None = None) -> Repair:
     Raises `PodNotFound`, `PodBusy`, `NewerFormat`, `OSError`. Interrupted at any point, the pod is as it was or
     repaired, and what was damaged is in its place or in quarantine; doing it again completes it.
     """
-    folder = PodFolder(home, check_name(name), files or Files())
+    folder = PodFolder(home, check_name(name), files or files_of(home))
     if folder.is_left_over():
         return Repair(quarantined=(), removed=(), after=_examine(folder))
     if not folder.exists():

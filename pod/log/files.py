@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -100,6 +100,31 @@ class Files:
     def point(self, name: str) -> None:
         """A place where a test may crash (before and after a tool starts, say). Here it does nothing."""
 
+    # -- a home that several machines share -----------------------------------------------------------------------
+
+    def claim(self, path: Path) -> None:
+        """Becomes the one writer of a pod's folder among all machines. Here the lock alone decides.
+
+        Raises `PodBusy`, `OSError`.
+        """
+
+    def give_back(self, path: Path) -> None:
+        """Stops being the writer."""
+
+    def look(self, path: Path) -> None:
+        """Brings a pod's folder up to date with what others wrote. Here there is one copy."""
+
+    def names(self, home: Path) -> None:
+        """Brings the folders of a home's pods up to date, their names alone."""
+
+    def owner(self, path: Path) -> dict[str, Any]:
+        """Who writes to a pod on whatever machine, as far as the lock does not tell; empty for nobody."""
+        return {}
+
+    def lasting(self, durability: str) -> str:
+        """The durability that a log here can have, where `durability` is asked for."""
+        return durability
+
     # -- made of the above ------------------------------------------------------------------------------------
 
     def put(self, path: Path, data: bytes) -> None:
@@ -131,8 +156,39 @@ def named(path: Path) -> Generator[None]:
         raise
 
 
+absent: dict[str, Callable[[], None]] = {}
+"""Files whose content is still elsewhere, and what fetches it."""
+
+_shared: dict[Path, tuple[Files, str]] = {}
+
+
+def share(home: Path, files: Files, label: str) -> None:
+    """From now on a home in this process is the copy of a shared one: `files` write to it, `label` names it to people."""
+    _shared[home] = files, label
+
+
+def files_of(home: Path) -> Files:
+    """The file layer of a home."""
+    found = _shared.get(home)
+    return found[0] if found is not None else Files()
+
+
+def label_of(home: Path) -> str:
+    """A home as people know it."""
+    found = _shared.get(home)
+    return found[1] if found is not None else str(home)
+
+
+def present(path: Path) -> Path:
+    """The path, its content fetched where it was elsewhere. Raises `OSError`."""
+    if absent and (fetch := absent.get(str(path))) is not None:
+        fetch()
+    return path
+
+
 def open_file(path: Path) -> BufferedReader:
     """Opens a file to read. Raises `OSError`, also for what is no file: a named pipe would hold its reader for ever."""
+    present(path)
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):

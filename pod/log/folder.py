@@ -12,14 +12,14 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from pod.errors import NewerFormat, PodBusy, PodNotFound, StoreError, UsageProblem
-from pod.log.files import Files, json_of, odd_kind, open_file, read_file
+from pod.log.files import Files, files_of, json_of, label_of, odd_kind, open_file, read_file
 from pod.log.lines import Invalid, now, parse
 from pod.names import of_a_pod, unfit_name
 from worker.ids import uuid7
@@ -33,12 +33,37 @@ KEY_BYTES = 36
 """Length of the secret of cursors: 4 bytes that name it, 32 that sign."""
 
 _KEY_LOCK = threading.Lock()
+_OF_THE_HOME = Files()
 
 
 def default_home() -> Path:
-    """`$POD_HOME`, else `$XDG_STATE_HOME/pod`, else `~/.local/state/pod`."""
-    if home := os.environ.get("POD_HOME"):
+    """`$POD_HOME`, else `$XDG_STATE_HOME/pod`, else `~/.local/state/pod`. Raises what `home_of` does."""
+    return home_of(os.environ["POD_HOME"]) if os.environ.get("POD_HOME") else _state_home()
+
+
+def local_home() -> Path:
+    """Where this machine keeps what belongs to it alone, whatever the home of pods is: `default_home()` where that is a folder."""
+    return _state_home() if is_shared(os.environ.get("POD_HOME", "")) else default_home()
+
+
+def is_shared(home: str) -> bool:
+    """Whether a home is a database."""
+    return home.startswith(("postgresql://", "postgres://"))
+
+
+def home_of(home: str) -> Path:
+    """The folder of a home; of a shared one the copy that this process works on.
+
+    Raises `UsageProblem` for an address that is none or without the extra, `PodError` where it can't be reached.
+    """
+    if not is_shared(home):
         return Path(home).absolute()
+    from pod.store.shared import mount
+
+    return mount(home, _state_home() / "shared")
+
+
+def _state_home() -> Path:
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state).absolute() / "pod"
 
@@ -80,8 +105,12 @@ class PodFolder:
 
     home: Path
     name: str
-    files: Files = field(default_factory=Files)
+    files: Files = _OF_THE_HOME
     _lock: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.files is _OF_THE_HOME:
+            self.files = files_of(self.home)
 
     @property
     def path(self) -> Path:
@@ -118,6 +147,7 @@ class PodFolder:
 
     def exists(self) -> bool:
         """Whether a pod of this name was made: its pointer is here, or what stands in its place, or logs that were begun."""
+        self.files.look(self.path)
         return os.path.lexists(self.pointer_path) or bool(self.begun_logs())
 
     def is_left_over(self) -> bool:
@@ -138,6 +168,7 @@ class PodFolder:
 
     def pointer(self) -> Pointer:
         """Reads the pointer. Raises `PodNotFound`, `NewerFormat`, `UsageProblem` where it is no pointer."""
+        self.files.look(self.path)
         try:
             data = read_file(self.pointer_path)
         except OSError as error:
@@ -161,10 +192,10 @@ class PodFolder:
                 "writes it anew"
             )
         if self.is_left_over():
-            return PodNotFound(f"there is no pod named {self.name!r} in {self.home}: {self.left_over}")
+            return PodNotFound(f"there is no pod named {self.name!r} in {label_of(self.home)}: {self.left_over}")
         near = suggestion(self.name, (n for n in pod_names(self.home)))
         return PodNotFound(
-            f"there is no pod named {self.name!r} in {self.home}.{near} `pod ls` (in code: pod.pod_names) lists them."
+            f"there is no pod named {self.name!r} in {label_of(self.home)}.{near} `pod ls` (in code: pod.pod_names) lists them."
         )
 
     @property
@@ -212,10 +243,20 @@ class PodFolder:
         except OSError as e:
             os.close(fd)
             raise StoreError(self.path / "lock", "write", e) from e
+        try:
+            self.files.claim(self.path)
+        except OSError as e:
+            os.close(fd)
+            raise StoreError(self.path, "taking the lease", e) from e
+        except BaseException:
+            os.close(fd)
+            raise
         self._lock = fd
 
     def owner(self) -> dict[str, Any]:
         """Who holds the lock, as the holder wrote it."""
+        if self._lock is None and (found := self.files.owner(self.path)):
+            return found
         try:
             value: Any = json_of(read_file(self.path / "lock") or b"{}")
             return dict(value)
@@ -224,7 +265,7 @@ class PodFolder:
 
     def is_busy(self) -> bool:
         """Whether some process is the writer now."""
-        if self._lock is not None:
+        if self._lock is not None or self.files.owner(self.path):
             return True
         try:
             fd = os.open(self.path / "lock", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -241,8 +282,11 @@ class PodFolder:
     def unlock(self) -> None:
         """Stops being the writer."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            try:
+                self.files.give_back(self.path)
+            finally:
+                os.close(self._lock)
+                self._lock = None
 
     # -- cursors ----------------------------------------------------------------------------------------------
 
@@ -345,6 +389,7 @@ def left_over_names(home: Path) -> Iterator[str]:
 def _folders(home: Path) -> Iterator[PodFolder]:
     """What may be a pod's folder, by name; a bounded walk (groups are at most four folders deep)."""
     root = home / "pods"
+    files_of(home).names(home)
 
     def walk(folder: Path, depth: int) -> Iterator[PodFolder]:
         try:

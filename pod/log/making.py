@@ -50,6 +50,7 @@ def _names(folder: PodFolder) -> frozenset[str]:
 
 
 def _refuse_taken(folder: PodFolder) -> None:
+    folder.files.look(folder.path)
     if folder.pointer_path.is_file():
         raise PodExists(
             f"there is already a pod named {folder.name!r}; resume it (pod resume {folder.name}) or take another name"
