@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
 
 
@@ -30,9 +31,7 @@ def _lease(text: str) -> float:
 
 def queue_name(text: str) -> str:
     """A name that a queue can have."""
-    from pod.names import unfit_name
-
-    if "/" in text or len(text) > 64 or unfit_name(text) is not None:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", text) is None:
         raise ArgumentTypeError(
             f"should be letters, digits, '.', '_' and '-', beginning with a letter or digit, not {text[:80]!r}"
         )

@@ -11,8 +11,10 @@ import anyio
 import anyio.to_thread
 from anyio.abc import Process
 
+from pod.batch.standing import standing_of
 from pod.engine.activation import QUARANTINE, PodRuns
-from pod.engine.port import ActivationStatus, Engine, QueueSpec
+from pod.engine.port import Engine, QueueSpec
+from pod.errors import PodError
 from pod.log.folder import PodFolder
 from pod.log.inbox import left_over
 
@@ -34,6 +36,9 @@ class NodeWork:
     until_empty: bool = False
     tell: Callable[[str], object] = lambda text: None
     _child: Process | None = None
+    _marks: dict[str, object] = field(default_factory=dict[str, object])
+    _deaths: int = 0
+    _rests: float = 0.0
     _over: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self) -> None:
@@ -56,9 +61,7 @@ class NodeWork:
         empty = 0
         while True:
             await anyio.sleep(LOOK)
-            for status in [s async for s in self.engine.list(phases=["delayed"])]:
-                if status.activation.reason == "parked" and await self._answered(status):
-                    await self.engine.wake(status.activation.id)
+            await self._wake_answered()
             if self.command:
                 await self._quarantine()
             if self.until_empty:
@@ -68,16 +71,26 @@ class NodeWork:
                     await self.engine.drain(0.0)
                     return
 
-    async def _answered(self, status: ActivationStatus) -> bool:
-        """Whether something lies in the inbox of its pod."""
-        return await anyio.to_thread.run_sync(left_over, PodFolder(self.home, status.activation.session))
+    async def _wake_answered(self) -> None:
+        """Makes those due that waited for a human, and do no more. A log is read again only when it has changed."""
+        parked = [s async for s in self.engine.list(phases=["delayed"]) if s.activation.reason == "parked"]
+        marks: dict[str, object] = {}
+        for status in parked:
+            id_, folder = status.activation.id, PodFolder(self.home, status.activation.session)
+            mark = marks[id_] = await anyio.to_thread.run_sync(_mark, folder)
+            if self._marks.get(id_) != mark and await anyio.to_thread.run_sync(_answered, folder):
+                await self.engine.wake(id_)
+        self._marks = marks
 
     async def _quarantine(self) -> None:
         """Starts a process for the quarantine where something waits there and no node has it."""
-        if self._child is not None and self._child.returncode is None:
+        if (self._child is not None and self._child.returncode is None) or anyio.current_time() < self._rests:
             return
         waits = [s async for s in self.engine.list(queue=QUARANTINE, phases=["queued"], limit=1)]
         if waits and not any(QUARANTINE in node.queues for node in await self.engine.nodes()):
+            failed = self._child is not None and self._child.returncode != 0
+            self._deaths = self._deaths + 1 if failed else 0
+            self._rests = anyio.current_time() + min(2.0 ** min(self._deaths, 10) - 1.0, 60.0)
             await self._end_child()
             self.tell("a process of its own begins with what brought others down, one after the other")
             words = [sys.executable, "-m", "pod", "node", *self.command]
@@ -96,3 +109,18 @@ class NodeWork:
             if child.returncode is None:
                 child.terminate()
             await child.wait()
+
+
+def _mark(folder: PodFolder) -> object:
+    """What changes when something is answered. Blocks."""
+    try:
+        found = folder.segment_path(folder.pointer().segment).stat()
+    except (PodError, OSError):
+        return None
+    return found.st_size, found.st_mtime_ns, left_over(folder)
+
+
+def _answered(folder: PodFolder) -> bool:
+    """Whether a pod can go on: it waits for nobody, or something lies in its inbox. Blocks."""
+    standing = standing_of(folder)
+    return standing is None or not standing.waits or left_over(folder)

@@ -8,9 +8,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.engine.engine_rig import QUEUE, Noting, activations, engine_of, phases, serving, until_phase
 
 from pod.engine.port import Activation, Ended, Following, QueueSpec
+from tests.engine.engine_rig import QUEUE, Noting, activations, engine_of, phases, serving, until_phase
 
 pytestmark = pytest.mark.anyio
 
