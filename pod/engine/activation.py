@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -32,10 +33,11 @@ BUSY, BUSY_MOST = 1.0, 60.0
 class PodRuns:
     """Runs activations with the pods of a home. Use it as an async context manager; the block ends when all its pods are over."""
 
-    def __init__(self, home: Path, **options: Any) -> None:
+    def __init__(self, home: Path, *, tell: Callable[[str], object] = lambda text: None, **options: Any) -> None:
         self.orders = Orders(home)
         self._home = home
         self._options = options
+        self._tell = tell
         self._host = PodHost(concurrency=1_000_000)
         self._under_way: dict[str, Hosted] = {}
         self._cancelled: set[str] = set()
@@ -72,6 +74,8 @@ class PodRuns:
     async def drain(self, within: float) -> None:
         """Each run ends before its next request; after so many seconds it is ended where it stands."""
         self._draining = True
+        self._host.halt()
+        self._tell(f"{self.running} runs come to their end")
         await self._host.drain(within)
 
     # -- one activation ---------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class NodeWork:
     async def run(self) -> None:
         """Serves until `end`, or until nothing is left to do where that is wanted. Cancelled, it ends now; all is resumable."""
         try:
-            async with PodRuns(self.home) as runs, anyio.create_task_group() as group:
+            async with PodRuns(self.home, tell=self.tell) as runs, anyio.create_task_group() as group:
                 group.start_soon(self._look)
                 await self.engine.serve(runs, queues=self.queues)
                 self._over.set()
