@@ -191,7 +191,8 @@ def test_b129_when_every_process_is_killed_the_same_command_goes_on(rig: Rig) ->
     assert {name: row["status"] for name, row in rows(rig).items()} == dict.fromkeys(
         ("one", "two", "three"), "finished"
     )
-    assert provider.seen == ["one", "two", "two", "three"] and inputs(rig, "tasks/1") == 1
+    assert provider.seen[:2] == ["one", "two"] and sorted(provider.seen[2:]) == ["three", "two"]
+    assert inputs(rig, "tasks/1") == 1
 
 
 def test_a_node_that_is_frozen_keeps_its_pod_and_the_others_go_on_without_it(rig: Rig) -> None:
