@@ -259,17 +259,21 @@ class PodHost:
 
     # -- the end ----------------------------------------------------------------------------------------------
 
-    async def drain(self, within: float = 30.0) -> None:
-        """Comes to a halt: nothing new begins, each run ends before its next request, resumable; after `within` seconds those that still
-        have not are ended now. Returns when all are over.
-        """
+    def halt(self) -> None:
+        """Begins nothing more, and has each run end before its next request, resumable. Does not wait for that: `drain` does."""
         self._draining = True
         for hosted in self._waiting:
             _over(hosted, _not_begun(hosted.name))
         self._waiting.clear()
+        for hosted in tuple(self._running.values()):
+            _halt(hosted)
+
+    async def drain(self, within: float = 30.0) -> None:
+        """Comes to a halt: nothing new begins, each run ends before its next request, resumable; after `within` seconds those that still
+        have not are ended now. Returns when all are over.
+        """
+        self.halt()
         with anyio.move_on_after(within):
-            for hosted in tuple(self._running.values()):
-                _halt(hosted)
             await self._all_over()
         for hosted in tuple(self._running.values()):
             hosted.interrupt()

@@ -17,7 +17,7 @@ from interceptors.purse import Purse
 from pod.batch.grading import Grader
 from pod.batch.record import BatchFolder
 from pod.batch.results import FOR_GOOD, Results, Row, row_of
-from pod.batch.standing import Standing, poisoned, standing_of
+from pod.batch.standing import ALONE_FROM, Standing, poisoned, standing_of
 from pod.batch.summary import Summary, summary_of
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
@@ -28,9 +28,6 @@ from pod.log.folder import PodFolder
 from pod.manifest import Loaded
 from pod.result import RunResult
 from pod.stored import moved
-
-ALONE_FROM = 2
-"""Fruitless starts from which a task is begun last, with no other beside it: what brings a process down must not take others along."""
 
 KEY = "batch-task"
 """The idempotency key of a task's message in its pod."""
@@ -44,8 +41,8 @@ class Watcher(Protocol):
         """Takes each event of the pods under way."""
         ...
 
-    def began(self, task: Task, hosted: Hosted) -> None:
-        """A task's pod has a place."""
+    def began(self, task: Task, hosted: Hosted | None) -> None:
+        """A task's pod has a place; None where that is in another process."""
         ...
 
     def ended(self, task: Task, row: Row) -> None:
@@ -168,6 +165,11 @@ class Batch:
             raise self._failed
         return self.summary(anyio.current_time() - began)
 
+    @property
+    def halting(self) -> str:
+        """What a signal does, in words."""
+        return "each run ends before its next request; the same command goes on."
+
     async def halt(self, within: float) -> None:
         """Begins nothing more, and lets each run end before its next request, within so many seconds; then they are ended now."""
         self._halting = True
@@ -196,17 +198,14 @@ class Batch:
 
     async def _one(self, task: Task) -> RunResult | None:
         """The result of a task, as its log has it already or as its pod gives it now; None where it did not come to an end."""
-        s, standing = self.settings, self._standing.get(task.index)
+        s = self.settings
+        if (known := self._known(task)) is not None:
+            return known
         name = s.folder.pod(task.index)
-        if standing is not None:
-            if standing.ended is not None and not self._again(standing.ended):
-                return standing.ended
-            if standing.starts >= s.attempts and not s.retry_failed:
-                return poisoned(PodFolder(s.folder.home, name), standing)
         try:
             cwd = await anyio.to_thread.run_sync(s.workspaces.make, task.index)
         except PodError as error:
-            return _no_run(name, error)
+            return no_run(name, error)
         hosted = self._start(task, name, cwd)
         self.watcher.began(task, hosted)
         result = await hosted.wait()
@@ -217,6 +216,17 @@ class Batch:
         if result.status == "limit" and self.purse is not None and result.error_kind == self.purse.name:
             self._spent = True
         return result
+
+    def _known(self, task: Task) -> RunResult | None:
+        """The result of a task that is not begun: its log has it, or it was begun too often."""
+        s, standing = self.settings, self._standing.get(task.index)
+        if standing is None:
+            return None
+        if standing.ended is not None and not self._again(standing.ended):
+            return standing.ended
+        if standing.starts >= s.attempts and not s.retry_failed and not standing.waits:
+            return poisoned(PodFolder(s.folder.home, s.folder.pod(task.index)), standing)
+        return None
 
     def _again(self, ended: RunResult) -> bool:
         return ended.status not in FOR_GOOD or (ended.status == "failed" and self.settings.retry_failed)
@@ -244,7 +254,8 @@ class Batch:
         self.watcher.ended(task, row)
 
 
-def _no_run(name: str, error: PodError) -> RunResult:
+def no_run(name: str, error: PodError) -> RunResult:
+    """The result of a task whose pod can't be made."""
     return RunResult(
         pod=name, session="", segment="", run=None, status="failed", error=str(error), error_kind=type(error).__name__,
         why_runtime_stopped=type(error).__name__, exit_code=1,

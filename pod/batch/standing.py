@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 from pod.errors import PodError
 from pod.log.folder import PodFolder
-from pod.result import RunResult, last_result
+from pod.result import RunResult, last_result, result_of
 from pod.session import load
 from pod.state import PodState
+from worker.results import Paused
+
+ALONE_FROM = 2
+"""Fruitless starts from which a task is begun last, with no other beside it: what brings a process down must not take others along."""
 
 POISONED = "poisoned"
 """The kind of failure of a task whose process died again and again before anything came of it."""
@@ -18,13 +22,14 @@ POISONED = "poisoned"
 @dataclass(frozen=True, slots=True)
 class Standing:
     """`ended` is the result of a run that came to its end, `starts` how often it was begun since anything last came of it,
-    `cost_usd` what its session has cost.
+    `cost_usd` what its session has cost. `waits` says that a human must answer before it can go on.
     """
 
     ended: RunResult | None = None
     starts: int = 0
     cost_usd: float = 0.0
     known: RunResult | None = None
+    waits: bool = False
 
 
 def standing_of(folder: PodFolder) -> Standing | None:
@@ -37,19 +42,22 @@ def standing_of(folder: PodFolder) -> Standing | None:
         return None
     known = last_result(state, folder.name) if state.last_run is not None else None
     ended = known if _is_over(state) else None
-    return Standing(ended, state.fruitless_starts, state.totals.cost_usd, known)
+    return Standing(ended, state.fruitless_starts, state.totals.cost_usd, known, bool(state.approvals))
 
 
 def _is_over(state: PodState) -> bool:
     return state.run is None and state.last_run is not None and not state.history.queue
 
 
+def waiting(folder: PodFolder) -> RunResult:
+    """The result of a pod that waits for a human. Blocks. Raises as `pod.session.load` does."""
+    state = load(folder.segment_path(folder.pointer().segment))
+    return result_of(Paused(tuple(state.approvals)), state, folder.name, state.run)
+
+
 def poisoned(folder: PodFolder, standing: Standing) -> RunResult:
     """The result of a task that is given up: it was begun too often, and nothing came of it."""
-    said = (
-        f"it was begun {standing.starts} times, and each time its process ended before anything came of it; "
-        f"`pod resume {folder.name}` tries it alone, `--retry-failed` again in its batch"
-    )
+    said = given_up(folder, standing, "`--retry-failed` again in its batch")
     base = standing.known or RunResult(pod=folder.name, session="", segment="", run=None, status="failed")
     return base.model_copy(
         update={
@@ -60,4 +68,12 @@ def poisoned(folder: PodFolder, standing: Standing) -> RunResult:
             "why_runtime_stopped": POISONED,
             "exit_code": 1,
         }
+    )
+
+
+def given_up(folder: PodFolder, standing: Standing, again: str) -> str:
+    """Why a task is given up, and the ways on; `again` is the one beside a try by hand."""
+    return (
+        f"it was begun {standing.starts} times, and each time its process ended before anything came of it; "
+        f"`pod resume {folder.name}` tries it alone, {again}"
     )

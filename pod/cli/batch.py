@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 
 from pod.cli.failing import note
+from pod.cli.files import open_files
 from pod.cli.given import valid_text
 from pod.cli.output import Output, is_terminal, output_of
 from pod.cli.pages import write_page
@@ -45,9 +46,28 @@ def _batch(args: argparse.Namespace, output: Output) -> int:
         )
     if args.manifest is None:
         raise UsageProblem("a batch needs a manifest: pod batch TASKS --manifest coder.toml")
+    _check_engine(args)
     if args.html is not None:
         raise UsageProblem("--html is for `pod batch report`: a batch writes its page beside its results")
     return _run(args, output)
+
+
+def _check_engine(args: argparse.Namespace) -> None:
+    """Raises `UsageProblem` for options that the engine does not go with."""
+    if args.engine == "dbos":
+        if args.cap is not None:
+            raise UsageProblem(
+                "--max-cost bounds the pods of one process, and with --engine dbos they run in several; bound each task with "
+                "--set limits.max_cost_usd=USD"
+            )
+        return
+    given = [
+        flag
+        for flag, value in (("--queue", args.queue), ("--priority", args.priority), ("--db", args.db))
+        if value is not None
+    ]
+    if given:
+        raise UsageProblem(f"{', '.join(given)}: for queues; give --engine dbos as well")
 
 
 # -- running --------------------------------------------------------------------------------------------------
@@ -62,13 +82,21 @@ def _run(args: argparse.Namespace, output: Output) -> int:
     source = Path(args.tasks)
     tasks = read_tasks(source, _template(args.template))
     settings = _settings(args, cwd, source, tasks)
-    _open_files(settings.concurrency)
+    open_files(settings.concurrency)
     with ExitStack() as stack:
         stack.enter_context(settings.folder.alone())
         display = display_of(settings, output)
-        made = Batch.prepare(settings, display)
-        display.begin(made)
-        code = anyio.run(_drive, made, display, backend="asyncio" if args.asyncio else "trio")
+        backend = "asyncio" if args.asyncio else "trio"
+        if args.engine == "dbos":
+            from pod.batch.queued import QueuedBatch
+
+            made = QueuedBatch.prepare(settings, display)
+            display.begin(made)
+            code = anyio.run(_drive_queued, args, made, display, backend=backend)
+        else:
+            made = Batch.prepare(settings, display)
+            display.begin(made)
+            code = anyio.run(_drive, made, display, backend=backend)
     return _conclude(made, code, output)
 
 
@@ -156,20 +184,19 @@ def _work(given: str | None, folder: Any) -> Path:
     return (Path(given) if given else folder.home.with_name(f"{folder.home.name}-work")).absolute() / folder.name
 
 
-def _open_files(pods: int) -> None:
-    """Each pod has some files open: where the soft limit is too low, it is raised as far as it may be."""
-    import resource
+async def _drive_queued(args: argparse.Namespace, made: Any, display: Any) -> int | None:
+    """The same on an engine, with a node of this command's own for as long as no other serves."""
+    from pod.batch.queued import QUEUE
+    from pod.engine.opening import engine_at
+    from pod.engine.port import BATCH
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 256 + 16 * pods
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    if most < wanted:
-        raise UsageProblem(
-            f"--concurrency {pods}: this user may have {hard} files open, and so many pods need {wanted}; take fewer, or raise `ulimit -n`"
-        )
+    made.queue, made.priority = args.queue or QUEUE, BATCH if args.priority is None else args.priority
+    made.say = display.say
+    made.node = ["--db", args.db] if args.db else []
+    made.node += ["--asyncio"] if args.asyncio else []
+    async with engine_at(args.db, made.settings.folder.home) as engine:
+        made.engine = engine
+        return await _drive(made, display)
 
 
 async def _drive(made: Any, display: Any) -> int | None:
@@ -185,9 +212,7 @@ async def _drive(made: Any, display: Any) -> int | None:
                         os._exit(128 + int(number))
                     got.append(int(number))
                     name = signal.Signals(number).name
-                    display.say(
-                        f"{name}: each run ends before its next request; the same command goes on. Once more ends now."
-                    )
+                    display.say(f"{name}: {made.halting} Once more ends now.")
                     group.start_soon(made.halt, HALT_SECONDS)
 
             group.start_soon(watch)

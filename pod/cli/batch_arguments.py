@@ -5,18 +5,9 @@ from __future__ import annotations
 import math
 from argparse import ArgumentParser, ArgumentTypeError
 
+from pod.cli.queue_arguments import add_db, queue_name, whole
+
 PROFILES = ("safe", "workspace-write", "read-only", "unattended")
-
-
-def _whole(text: str) -> int:
-    """A number from 1 on."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise ArgumentTypeError(f"should be a whole number from 1 on, not {text[:40]!r}")
-    return value
 
 
 def _dollars(text: str) -> float:
@@ -76,8 +67,8 @@ def add(parser: ArgumentParser) -> None:
 
 def _which(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("which tasks")
-    group.add_argument("--limit", type=_whole, metavar="N", help="the first N of what is chosen")
-    group.add_argument("--sample", type=_whole, metavar="N", help="N at random")
+    group.add_argument("--limit", type=whole, metavar="N", help="the first N of what is chosen")
+    group.add_argument("--sample", type=whole, metavar="N", help="N at random")
     group.add_argument("--shuffle", action="store_true", help="in an order at random")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="for --sample and --shuffle (default 0)")
     group.add_argument("--retry-failed", action="store_true", help="try those that failed again")
@@ -85,13 +76,13 @@ def _which(parser: ArgumentParser) -> None:
 
 def _how(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("how")
-    group.add_argument("--concurrency", type=_whole, default=10, metavar="N", help="pods that run at once (default 10)")
+    group.add_argument("--concurrency", type=whole, default=10, metavar="N", help="pods that run at once (default 10)")
     group.add_argument(
         "--max-cost", dest="cap", type=_dollars, metavar="USD",
         help="US dollars of the whole batch, earlier runs of it included",
     )  # fmt: skip
     group.add_argument(
-        "--attempts", type=_whole, default=3, metavar="N",
+        "--attempts", type=whole, default=3, metavar="N",
         help="how often a task is begun whose process ends before anything comes of it (default 3)",
     )  # fmt: skip
     group.add_argument(
@@ -99,6 +90,19 @@ def _how(parser: ArgumentParser) -> None:
         help="a function of a task's fields and its result, which gives true, false or a number",
     )  # fmt: skip
     group.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
+    _engine(parser)
+
+
+def _engine(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("on several nodes")
+    group.add_argument(
+        "--engine", choices=("local", "dbos"), default="local",
+        help="local: in this process (default). dbos: on a queue that any number of `pod node` serve; where none does, this command "
+        "starts one for as long as it takes",
+    )  # fmt: skip
+    group.add_argument("--queue", metavar="QUEUE", type=queue_name, help="the queue (default: batch)")
+    group.add_argument("--priority", type=whole, metavar="N", help="from 1 on; the smaller goes first (default 200)")
+    add_db(group)
 
 
 def _instead(parser: ArgumentParser) -> None:

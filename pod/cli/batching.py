@@ -42,7 +42,7 @@ class Display(Protocol):
         """Takes the events of the pods, where they are shown."""
         ...
 
-    def began(self, task: Task, hosted: Hosted) -> None:
+    def began(self, task: Task, hosted: Hosted | None) -> None:
         """A task's pod has a place."""
         ...
 
@@ -166,7 +166,7 @@ class Lines:
         if not self.quiet:
             note(f"pod batch {self.tally.batch}: {opening(self.tally)}")
 
-    def began(self, task: Task, hosted: Hosted) -> None:
+    def began(self, task: Task, hosted: Hosted | None) -> None:
         """Nothing is said."""
 
     def ended(self, task: Task, row: Row) -> None:
@@ -219,7 +219,7 @@ class Drawn:
                           vertical_overflow="crop")  # fmt: skip
         self._live.start()
 
-    def began(self, task: Task, hosted: Hosted) -> None:
+    def began(self, task: Task, hosted: Hosted | None) -> None:
         """A line more below."""
         self._under_way[task.index] = Seen(task, hosted)
 
@@ -284,10 +284,10 @@ class Drawn:
 class Seen:
     """A pod under way, as its events tell."""
 
-    def __init__(self, task: Task, hosted: Hosted) -> None:
+    def __init__(self, task: Task, hosted: Hosted | None) -> None:
         self.task, self.hosted = task, hosted
         self.requests = self.tokens = self.segments = 0
-        self.now = "opening"
+        self.now = "opening" if hosted is not None else "on a node"
         self.since = time.monotonic()
 
     def event(self, event: Event) -> None:
@@ -318,8 +318,10 @@ class Seen:
 
     def line(self, width: int) -> str:
         """One line of this width at most."""
-        resting = "rests before it is started again" if self.hosted.phase == "resting" else self.now
-        tail = f"  request {self.requests}, {self.tokens:,} tokens, {resting} {span(time.monotonic() - self.since)}"
+        resting = self.hosted is not None and self.hosted.phase == "resting"
+        now = "rests before it is started again" if resting else self.now
+        figures = f"request {self.requests}, {self.tokens:,} tokens, " if self.hosted is not None else ""
+        tail = f"  {figures}{now} {span(time.monotonic() - self.since)}"
         return f"  {one_line(self.task.id, max(min(40, width - len(tail) - 2), 8)):<12}{tail}"[:width]
 
 

@@ -156,6 +156,18 @@ def _batch(parser: ArgumentParser) -> None:
     add(parser)
 
 
+def _node(parser: ArgumentParser) -> None:
+    from pod.cli.queue_arguments import add_node
+
+    add_node(parser)
+
+
+def _queue(parser: ArgumentParser) -> None:
+    from pod.cli.queue_arguments import add_queue
+
+    add_queue(parser)
+
+
 def _resume(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("task", metavar="INPUT", nargs="?", help="a new message; `-` reads it from standard input")
@@ -321,7 +333,11 @@ def _manifest(parser: ArgumentParser) -> None:
     from pod.cli.parser import ACTIONS, ActionParser
 
     inner = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=ActionParser)
-    actions = {name: inner.add_parser(name, help=about) for name, (about, _) in ACTIONS.items()}
+    actions = {
+        words.partition(" ")[2]: inner.add_parser(words.partition(" ")[2], help=about)
+        for words, (about, _) in ACTIONS.items()
+        if words.startswith("manifest ")
+    }
     new = actions["new"]
     new.add_argument(
         "what", metavar="NAME_OR_FILE", nargs="?",
@@ -378,6 +394,12 @@ _ALL = (
             "run many tasks with one manifest, each in a pod of its own. Results are written as tasks end. Stopped or killed, the "
             "same command goes on: what ended is not done again, what was begun is gone on with. Exit code 0 only where all "
             "finished. `pod batch report BATCH` shows the figures of a batch again"),
+    Command("node", "serve queues: run what `pod batch --engine dbos` submits", "node:node",
+            "pod node --queue nightly --concurrency 20", _node,
+            "serve queues until SIGTERM or Ctrl-C: run the pods that were submitted to them, in their folders, from their logs on. "
+            "Any number of nodes may serve a queue on this machine; what a node leaves that is killed, others take over. The first "
+            "signal has each run end before its next request, the second ends at once; all is resumable"),
+    Command("queue", "what is on the queues; cancel and retry", "queue:queue", "pod queue ls", _queue),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
     Command("ls", "list pods", "listing:ls", "pod ls --json", _ls,
@@ -454,7 +476,7 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}
 """All commands by name."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "resume", "batch", "send", "stop", "interrupt", "approve", "deny"),
+    "run": ("run", "resume", "batch", "node", "queue", "send", "stop", "interrupt", "approve", "deny"),
     "look": ("ls", "show", "context", "inspect", "log"),
     "change": ("compact", "fork", "rewind", "clear", "export", "import", "rm", "gc", "doctor"),
     "set up": ("manifest", "trust", "models", "tools", "completion"),

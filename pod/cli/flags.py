@@ -56,9 +56,9 @@ def usages() -> Iterator[Usage]:
         about = command.about or command.summary
         yield _usage((command.name,), command.summary, about, command.example, arguments)
         for name, action in inner.items():
-            summary, example = ACTIONS[name]
+            summary, example = ACTIONS[f"{command.name} {name}"]
             words = (command.name, name)
-            yield _usage(words, summary, summary, f"pod {command.name} {example}", tuple(_arguments(action)))
+            yield _usage(words, summary, summary, f"pod {example}", tuple(_arguments(action)))
 
 
 def _usage(words: tuple[str, ...], summary: str, about: str, example: str, found: tuple[Argument, ...]) -> Usage:

@@ -114,8 +114,10 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _help_on(words: list[str]) -> int:
-    """The help of a command, or of an action of `pod manifest`."""
-    known = 2 if words[0] == "manifest" else 1
+    """The help of a command, or of an action of one."""
+    from pod.cli.parser import WITH_ACTIONS
+
+    known = 2 if words[0] in WITH_ACTIONS else 1
     if words[0] in COMMANDS and (more := [word for word in words[known:] if word not in {"-h", "--help"}]):
         from pod.cli.failing import complain
 
@@ -150,8 +152,10 @@ def _check_home() -> None:
 
 
 def _parsed(command: Command, arguments: list[str]) -> Any:
+    from pod.cli.parser import WITH_ACTIONS
+
     parser = command.parser()
-    if command.name == "manifest":
+    if command.name in WITH_ACTIONS:
         return parser.parse_args(arguments)
     return parser.parse_intermixed_args(arguments)  # options may stand between a manifest and its task
 

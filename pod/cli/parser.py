@@ -78,18 +78,27 @@ class Parser(argparse.ArgumentParser):
 
 
 class ActionParser(Parser):
-    """The parser of an action inside `pod manifest`."""
+    """The parser of an action inside a command that has some."""
 
     def __init__(self, prog: str, **_: Any) -> None:
-        action = prog.rpartition(" ")[2]
-        about, example = ACTIONS[action]
-        super().__init__(prog, about, f"pod manifest {example}")
+        about, example = ACTIONS[prog.removeprefix("pod ")]
+        super().__init__(prog, about, f"pod {example}")
 
 
 ACTIONS = {
-    "new": ("write a commented manifest", "new agent.toml"),
-    "check": ("validate a manifest and prove its arithmetic, offline", "check coder.toml"),
-    "show": ("each value of a manifest with its source", "show coder.toml"),
-    "schema": ("the JSON Schema of manifests, for editors", "schema > pod.json"),
+    "manifest new": ("write a commented manifest", "manifest new agent.toml"),
+    "manifest check": ("validate a manifest and prove its arithmetic, offline", "manifest check coder.toml"),
+    "manifest show": ("each value of a manifest with its source", "manifest show coder.toml"),
+    "manifest schema": ("the JSON Schema of manifests, for editors", "manifest schema > pod.json"),
+    "queue ls": ("what is on the queues, and the nodes that serve them", "queue ls --queue nightly"),
+    "queue show": ("one pod's task, and each time that it was on a queue", "queue show nightly/3"),
+    "queue cancel": (
+        "take pods off their queue, or end their runs; `retry` goes on with them",
+        "queue cancel nightly/3",
+    ),
+    "queue retry": ("put pods on their queue again: what ended, was cancelled or waits", "queue retry nightly/3"),
 }
-"""The actions: what they do, and an example."""
+"""The actions by their words: what they do, and an example."""
+
+WITH_ACTIONS = frozenset(words.partition(" ")[0] for words in ACTIONS)
+"""The commands that have actions."""

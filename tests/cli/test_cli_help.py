@@ -80,11 +80,13 @@ def test_the_help_lists_every_command_once(capsys: pytest.CaptureFixture[str]) -
 def test_the_examples_parse() -> None:
     import shlex
 
+    from pod.cli.parser import WITH_ACTIONS
+
     for command in COMMANDS.values():
         words = shlex.split(command.example)
         assert words[:2] == ["pod", command.name]
         parser = command.parser()
-        assert (parser.parse_args if command.name == "manifest" else parser.parse_intermixed_args)(words[2:])
+        assert (parser.parse_args if command.name in WITH_ACTIONS else parser.parse_intermixed_args)(words[2:])
 
 
 @pytest.mark.parametrize(

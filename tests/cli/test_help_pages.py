@@ -9,6 +9,7 @@ import pytest
 from pod.cli.commands import COMMANDS
 from pod.cli.flags import usages
 from pod.cli.main import EXIT_CODES, main
+from pod.cli.parser import ACTIONS
 from pod.docs import cli_markdown
 from pod.result import EXIT, EXIT_BY_KIND
 
@@ -53,7 +54,7 @@ def test_the_page_has_every_command_every_flag_and_every_example() -> None:
         for argument in (*usage.positionals, *usage.options):
             for flag in argument.flags or (argument.value,):
                 assert flag in section or flag in {"-h", "--help"}, (usage.name, flag)
-    assert page.count("\n## `pod ") == len(COMMANDS) + 4
+    assert page.count("\n## `pod ") == len(COMMANDS) + len(ACTIONS)
 
 
 def test_the_examples_of_actions_parse() -> None:
@@ -61,7 +62,7 @@ def test_the_examples_of_actions_parse() -> None:
         if len(usage.words) == 2:
             words = shlex.split(usage.example.partition(" > ")[0])
             assert words[:3] == ["pod", *usage.words]
-            assert COMMANDS["manifest"].parser().parse_args(words[2:]).action == usage.words[1]
+            assert COMMANDS[usage.words[0]].parser().parse_args(words[2:]).action == usage.words[1]
 
 
 def test_the_help_tells_every_exit_code() -> None:

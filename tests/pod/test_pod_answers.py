@@ -86,7 +86,7 @@ async def test_open_questions_outlast_another_manifest_and_another_message(tmp_p
     model = ScriptedModel([TWO, say("done")])
     async with pod(tmp_path, model) as p:
         asked = (await p.run("write both")).approvals
-    async with pod(tmp_path, model, "unattended") as p:
+    async with pod(tmp_path, model, "workspace-write") as p:
         result = await p.run("go on")
         assert (result.status, result.exit_code, result.approvals) == ("paused", 3, asked)
         assert not list((tmp_path / "work").iterdir()) and len(model.requests) == 1

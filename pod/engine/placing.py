@@ -1,0 +1,94 @@
+"""What is asked of the queues by commands: put pods there, put them there again, take them off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from pod.batch.standing import ALONE_FROM, standing_of
+from pod.engine.activation import QUARANTINE
+from pod.engine.orders import Order, Orders
+from pod.engine.port import CONTINUE, GOES_ON, ActivationStatus, Engine
+from pod.log.folder import PodFolder
+
+
+async def place(engine: Engine, orders: Orders, wanted: Sequence[Order]) -> list[Order]:
+    """Has these pods on their queues, each once; the orders as they are now. What waits or runs already goes on; what ended is put
+    there again. Cancelled, some may be there and some not: place them again.
+    """
+    before = {order.session: await _thread(orders.read, order.session) for order in wanted}
+    known = {order.activation.id: order for order in before.values() if order is not None}
+    status = {each.activation.id: each for each in await engine.status(known)}
+    placed: list[Order] = []
+    for order in wanted:
+        old = before[order.session]
+        if old is None:
+            placed.append(order)
+            continue
+        now = status.get(old.activation.id)
+        kept = {"n": old.n, "reason": old.reason, "times": old.times, "quarantined": old.quarantined, "made": old.made}
+        if now is not None and (now.phase == "ended" or old.cancelled):
+            kept |= _again(old, orders.home)
+        placed.append(order.model_copy(update=kept))
+    await _thread(orders.keep, placed)
+    due = [order for order in placed if order.activation.id not in status]
+    for queue in dict.fromkeys(_queue(order) for order in due):
+        for priority in dict.fromkeys(order.priority for order in due):
+            acts = [order.activation for order in due if _queue(order) == queue and order.priority == priority]
+            if acts:
+                await engine.submit(acts, queue=queue, priority=priority)
+    return placed
+
+
+async def retry(engine: Engine, orders: Orders, session: str) -> str:
+    """Puts a pod on its queue again; what that came to, in words. Raises `UsageProblem` where it never was on one."""
+    order = await _thread(orders.require, session)
+    found = await engine.status([order.activation.id])
+    if found and found[0].phase in {"queued", "running"} and not order.cancelled:
+        return f"{session} is {found[0].phase} already"
+    if found and found[0].phase == "delayed" and not order.cancelled:
+        await engine.wake(order.activation.id)
+        return f"{session} goes on now"
+    if found:
+        order = await _thread(partial(orders.change, session, **_again(order, orders.home)))
+    await engine.submit([order.activation], queue=_queue(order), priority=CONTINUE)
+    return f"{session} is queued again, as {order.activation.id}"
+
+
+async def cancel(engine: Engine, orders: Orders, session: str) -> str:
+    """Takes a pod off its queue, or ends its run; what that came to, in words. Raises `UsageProblem` where it never was on one."""
+    order = await _thread(orders.require, session)
+    found = await engine.status([order.activation.id])
+    if found and found[0].phase == "ended" and found[0].outcome not in GOES_ON:
+        return f"{session} has ended already ({found[0].outcome})"
+    # First our own word: whatever begins it again finds that it is cancelled.
+    order = await _thread(partial(orders.change, session, cancelled=True))
+    await engine.cancel([order.activation.id])
+    return f"{session} is cancelled; `pod queue retry {session}` goes on with it"
+
+
+async def newest(engine: Engine, orders: Orders, session: str) -> tuple[Order, ActivationStatus | None]:
+    """The order of a pod, and where its newest activation is."""
+    order = await _thread(orders.require, session)
+    found = await engine.status([order.activation.id])
+    return order, found[0] if found else None
+
+
+def _again(order: Order, home: Path) -> dict[str, object]:
+    """What changes in an order that is put on a queue again. What brought its process down is tried once more, alone."""
+    standing = standing_of(PodFolder(home, order.session))
+    starts = 0 if standing is None else standing.starts
+    return {
+        "n": order.n + 1, "reason": "retry", "times": 0, "cancelled": False, "quarantined": starts >= ALONE_FROM,
+        "attempts": max(order.attempts, starts + 1),
+    }  # fmt: skip
+
+
+def _queue(order: Order) -> str:
+    return QUARANTINE if order.quarantined else order.queue
+
+
+_thread = anyio.to_thread.run_sync
