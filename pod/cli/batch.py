@@ -20,7 +20,7 @@ from pod.cli.output import Output, is_terminal, output_of
 from pod.cli.pages import write_page
 from pod.cli.run import folder_of, overrides_of
 from pod.errors import UsageProblem
-from pod.log.folder import default_home, is_shared
+from pod.log.folder import default_home
 from pod.manifest import load_manifest
 from worker.text import visible
 
@@ -109,10 +109,6 @@ def _settings(args: argparse.Namespace, cwd: Path, source: Path, tasks: list[Any
     from pod.batch.workspaces import Workspaces
     from pod.cli.parts import check_parts
 
-    if is_shared(os.environ.get("POD_HOME", "")):
-        raise UsageProblem(
-            "`pod batch` keeps its record in files, and POD_HOME is a database: set POD_HOME to a folder"
-        )
     folder = BatchFolder(default_home(), args.name or _name(source))
     folder.check(tasks)
     loaded = load_manifest(args.manifest, overrides_of(args), cwd=cwd, more=check_parts)

@@ -28,11 +28,9 @@ FIRST_WEEK = frozenset(
     {
         ("version",), ("pod", "name"), ("worker", "system_prompt"), ("worker", "max_requests"), ("model", "name"),
         ("model", "base_url"), ("model", "api_key_env"), ("model", "context_window"), ("tools", "enable"),
-        ("tools", "python"), ("scope", "read"), ("scope", "write"), ("permissions", "profile"), ("permissions", "rules"),
-        ("sandbox", "mode"),
-        ("context", "policy"),
+        ("scope", "read"), ("scope", "write"), ("permissions", "profile"), ("permissions", "rules"),
+        ("sandbox", "mode"), ("context", "policy"),
         ("compaction", "threshold"), ("compaction", "request_threshold"), ("limits", "max_cost_usd"),
-        ("limits", "max_wall_seconds"),
     }
 )  # fmt: skip
 """The keys that a short manifest explains."""
