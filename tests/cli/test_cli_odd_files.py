@@ -180,7 +180,7 @@ def test_what_is_no_manifest_or_name_is_said(given: Any, tmp_path: Path) -> None
         (["show", "p1", "--item", "x" * 5000], "has no item"),
         (["run", "offline-survey", "x", "--set", "worker.max_steps=3"], "did you mean max_requests?"),
         (["run", "offline-survey", "x", "--set", "limits.max_turns=3"], "did you mean [worker] max_requests?"),
-        (["help", "nope"], "`pod --help` lists the commands"),
+        (["help", "xyzzy"], "`pod --help` lists the commands"),
         (["help", "run", "x"], "`pod help run` takes nothing more: x"),
         (
             ["run", "offline-survey", "x", "--output-schema", "."],
