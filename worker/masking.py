@@ -46,7 +46,10 @@ _ESCAPE = re.compile(
     r"|((?:(?:(?<!\\)\\+r)?(?:(?<!\\)|(?<=r))\\{1,8}n|\r?\n)[ \t]{0,16}(?:\d{1,7}[\t:|])?(?=[A-Za-z0-9+/_=-]))"
 )
 _IN_A_RUN = re.compile(f"[A-Za-z0-9+/_-]{{{_RUN}}}")
-_BROKEN = re.compile(rf"[A-Za-z0-9+/_-]{{{_RUN}}}\r?\n[ \t]{{0,16}}[A-Za-z0-9+/_=-]")
+_BROKEN = re.compile(
+    # From the line break on, of which there are few: a search from the run on would look at each character.
+    rf"\n(?:(?<=[A-Za-z0-9+/_-]{{{_RUN}}}\n)|(?<=[A-Za-z0-9+/_-]{{{_RUN}}}\r\n))[ \t]{{0,16}}[A-Za-z0-9+/_=-]"
+)
 _BEGUN = re.compile(
     r"\\{1,4}(?:u0{0,2}[2-7]?|x[2-7]?)?\Z|((?:(?:\\{1,4}r)?\\{1,4}n|\\{1,4}r|\r?\n|\r)[ \t]{0,16}(?:\d{1,7}[\t:|]?)?)\Z"
 )
