@@ -9,8 +9,8 @@ import anyio
 
 from worker.results import Failed, LimitReached
 
-KEY = "max_cost_together"
-"""How the limit is named in results."""
+TOGETHER = "max_cost_together"
+"""What the limit is called in the result of a run that it ended (`error_kind`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,29 +33,23 @@ class Purse:
     limit_usd: float
     known: dict[str, float] = field(default_factory=dict[str, float])
     _closed_usd: float = field(init=False)
-    _open: dict[int, Share] = field(default_factory=dict[int, "Share"])
-    _next: int = 0
+    _open: set[Share] = field(default_factory=set["Share"])
     _changed: anyio.Event | None = None
 
     def __post_init__(self) -> None:
         self._closed_usd = sum(self.known.values())
 
-    @property
-    def name(self) -> str:
-        """What the limit is called in the result of a run that it ended (`error_kind`)."""
-        return KEY
-
     def join(self, pod: str, booked: Callable[[], Booked]) -> Share:
         """A pod's share from now on; `booked` says at any moment what its session has cost, earlier processes included."""
         self._closed_usd -= self.known.pop(pod, 0.0)
-        self._next += 1
-        share = self._open[self._next] = Share(self, pod, booked, self._next)
+        share = Share(self, pod, booked)
+        self._open.add(share)
         return share
 
     @property
     def spent_usd(self) -> float:
         """What is booked, US dollars."""
-        return self._closed_usd + sum(share.booked().cost_usd for share in self._open.values())
+        return self._closed_usd + sum(share.booked().cost_usd for share in self._open)
 
     def wake(self) -> None:
         """Something was booked, or set free: whoever waits looks again."""
@@ -70,11 +64,12 @@ class Purse:
 
     def aside_usd(self, but: Share) -> float:
         """What the others have set aside, US dollars."""
-        return sum(share.aside_usd for share in self._open.values() if share is not but)
+        return sum(share.aside_usd for share in self._open if share is not but)
 
     def left(self, share: Share) -> None:
         """A pod is closed: what it spent stays spent."""
-        if self._open.pop(share.number, None) is not None:
+        if share in self._open:
+            self._open.remove(share)
             cost = self.known[share.pod] = share.booked().cost_usd
             self._closed_usd += cost
             self.wake()
@@ -87,7 +82,6 @@ class Share:
     purse: Purse
     pod: str
     booked: Callable[[], Booked]
-    number: int
     _ahead: float = 0.0
     _at: float = 0.0
 
@@ -114,7 +108,7 @@ class Share:
             spent, wanted = self.purse.spent_usd, ahead_usd + more_usd
             if spent + wanted > self.purse.limit_usd:
                 return LimitReached(
-                    KEY,
+                    TOGETHER,
                     f"{spent:.6f} USD were spent by all together and the next request may cost {ahead_usd:.6f} USD; together they may "
                     f"spend {self.purse.limit_usd:g} USD",
                     {"used": round(spent, 6), "limit": self.purse.limit_usd, "reserved": round(wanted, 6)},

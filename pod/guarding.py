@@ -33,7 +33,7 @@ def protected_places(manifest: Manifest, home: Path, cwd: Path, files: Sequence[
     files are not among them: what an agent writes there holds from the next run on, and is on record.
     """
     roots = [Path(os.path.realpath(cwd / root)) for root in (".", *manifest.scope.write)]
-    found = [*of_the_home(home, roots), local_home() / "trust", _user_folder(), *files]
+    found = [*of_the_home(home, roots), *_of_the_user(), *files]
     found += [Path(each) for each in (manifest.worker.system_prompt_file, manifest.worker.output_schema) if each]
     for command in (*(server.command for server in manifest.mcp), *(hook.command for hook in manifest.hooks)):
         found += _programs(command or (), cwd)
@@ -57,6 +57,11 @@ def manifest_files(session: Session) -> tuple[Path, ...]:
         return ()
     found: Any = json.loads(session.folder.blob(label))
     return tuple(Path(each) for each in found)
+
+
+def _of_the_user() -> tuple[Path, ...]:
+    """What belongs to this user of this machine, wherever pods lie: the decisions about trust, and the configuration."""
+    return local_home() / "trust", _user_folder()
 
 
 def _user_folder() -> Path:
@@ -93,7 +98,7 @@ def sandbox_of(manifest: Manifest, home: Path, cwd: Path, scope: Scope | None = 
         return None
     scope = scope or Scope(cwd, read=manifest.scope.read, write=manifest.scope.write)
     hidden = of_the_home(home, (scope.cwd, *scope.write_roots))
-    own = [*hidden, *(Path(os.path.realpath(place)) for place in (default_home() / "trust", _user_folder()))]
+    own = [*hidden, *(Path(os.path.realpath(place)) for place in _of_the_user())]
     reached = scope.write_roots if asked.mode == "workspace" else ()
     return Sandbox(
         mode=asked.mode,

@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from pod.errors import UsageProblem
 from pod.manifest import Loaded, Manifest
 from pod.pod import Pod
-from pod.result import EXIT, RunResult, last_result
+from pod.result import EXIT, RunResult, failed_result, last_result, result_without_run
 from worker.errors import alone, holds, told
 from worker.ids import uuid7
 
@@ -29,19 +29,9 @@ Phase: TypeAlias = Literal["waiting", "running", "resting", "ended"]
 DRAINED = "drained"
 """Why a run ended that the host asked to come to a halt."""
 
-FOR_GOOD = frozenset(
-    {
-        "auth",
-        "quota",
-        "refused",
-        "model_not_found",
-        "unknown_price",
-        "bad_request",
-        "over_budget",
-        "compact_thrash",
-        "overflow",
-    }
-)
+NOT_AGAIN = frozenset(
+    {"auth", "quota", "refused", "model_not_found", "unknown_price", "bad_request", "over_budget", "compact_thrash", "overflow"}
+)  # fmt: skip
 """Kinds of failures that another start meets again."""
 
 
@@ -64,7 +54,7 @@ class RestartPolicy:
 
     def again(self, result: RunResult, queued: bool) -> bool:
         """Whether an end calls for another start; `queued` says whether messages wait that no request has seen."""
-        if self.when == "never" or result.error_kind in FOR_GOOD or result.exit_code == UsageProblem.exit_code:
+        if self.when == "never" or result.error_kind in NOT_AGAIN or result.exit_code == UsageProblem.exit_code:
             return False
         if result.status == "failed":
             return True
@@ -127,7 +117,6 @@ class PodHost:
         self._group: TaskGroup | None = None
         self._draining = False
         self._interrupted: KeyboardInterrupt | None = None
-        self._freed = anyio.Event()
 
     async def __aenter__(self) -> Self:
         if self._group is not None:
@@ -188,12 +177,6 @@ class PodHost:
         """The pods that are not over: those that run or rest, then those that wait."""
         return (*self._running.values(), *self._waiting)
 
-    async def room(self) -> None:
-        """Until a pod that is started now would begin at once. Cancelled, nothing changes."""
-        while len(self._running) >= self.concurrency:
-            self._freed = anyio.Event()
-            await self._freed.wait()
-
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self.concurrency and not self._draining:
             hosted = self._waiting.popleft()
@@ -215,7 +198,6 @@ class PodHost:
         finally:
             _over(hosted, result if hosted.ended is None else hosted.ended)
             self._running.pop(id(hosted), None)
-            self._freed.set()
             self._fill()
 
     async def _once(self, hosted: Hosted) -> RunResult:
@@ -302,24 +284,14 @@ def _over(hosted: Hosted, result: RunResult) -> None:
 
 
 def _not_begun(name: str) -> RunResult:
-    return RunResult(
-        pod=name, session="", segment="", run=None, status="cancelled", why_runtime_stopped="it did not begin",
-        resumable=False, exit_code=EXIT["cancelled"],
-    )  # fmt: skip
+    return result_without_run(name, "cancelled", "it did not begin")
 
 
 def _failed(hosted: Hosted, error: BaseException) -> RunResult:
     """What a start that raised ends as."""
-    kind = type(error).__name__
     code = getattr(error, "exit_code", EXIT["failed"])
-    fields: dict[str, Any] = {
-        "pod": hosted.name, "session": "", "segment": "", "run": None, "error": told(error) or kind, "error_kind": kind,
-        "why_runtime_stopped": kind, "status": "failed", "exit_code": code if isinstance(code, int) else EXIT["failed"],
-    }  # fmt: skip
-    pod = hosted.pod
-    if pod is None or not pod.opened:
-        return RunResult.model_validate(fields)
-    known = last_result(pod.state, hosted.name).model_dump()
-    return RunResult.model_validate(
-        {**known, **fields, **{k: known[k] for k in ("session", "segment", "run")}, "text": None}
-    )
+    code = code if isinstance(code, int) else EXIT["failed"]
+    if hosted.pod is not None and hosted.pod.opened:
+        return failed_result(error, hosted.pod.state, hosted.name, code)
+    kind = type(error).__name__
+    return result_without_run(hosted.name, "failed", kind, error=told(error) or kind, exit_code=code)

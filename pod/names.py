@@ -25,6 +25,11 @@ def unfit_name(name: str) -> str | None:
     return None if taken is None else f"{taken!r} is the name of something inside a pod's folder"
 
 
+def as_name(text: str) -> str:
+    """A text as a name, or a part of one: other characters become dashes. Empty where nothing of it makes a name."""
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "-_." else "-" for c in text).strip("-._")
+
+
 def of_a_pod(part: str) -> bool:
     """Whether a pod's own folder uses this name: no part of a pod's name can be one of these."""
     return part in RESERVED or part.endswith(".jsonl") or part.startswith(SET_ASIDE)

@@ -31,6 +31,7 @@ from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home, home_of, is_shared
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.manifest.project import said_of
+from pod.names import as_name
 from pod.output import OutputSchema
 from pod.proof import check_numbers, fits, numbers_of
 from pod.reading import SessionReader
@@ -529,8 +530,7 @@ def _in_a_loop() -> bool:
 
 def _generated(loaded: Loaded | None) -> str:
     stem = loaded.path.stem if loaded is not None else "pod"
-    clean = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem).strip("-._") or "pod"
-    return f"{clean}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid7()[-4:]}"
+    return f"{as_name(stem) or 'pod'}-{time.strftime('%Y%m%d-%H%M%S')}-{uuid7()[-4:]}"
 
 
 def _doubts(loaded: Loaded | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pod.errors import PodError
 from pod.log import entries as e
 from pod.state import PodState
 from worker import results as w
+from worker.errors import told
 from worker.items import AssistantItem
 
 Status: TypeAlias = Literal["finished", "failed", "paused", "limit", "cancelled", "yielded"]
@@ -121,9 +122,17 @@ def waits_for(asked: Iterable[ApprovalAsked], pod: str) -> dict[str, Any]:
 def failed_result(error: BaseException, state: PodState, pod: str, exit_code: int = 1) -> RunResult:
     """The result of a run that an error ended, for readers of its stream; the error itself is raised beside it."""
     kind = type(error).__name__
+    result = result_of(w.Failed(kind, told(error) or kind), state, pod, state.run)
+    return result.model_copy(update={"exit_code": exit_code})
+
+
+def result_without_run(
+    pod: str, status: Status, why: str, *, error: str | None = None, exit_code: int | None = None
+) -> RunResult:
+    """The result of a pod that could not be opened, or was not begun: there is nothing to go on with, and no figures."""
     return RunResult(
-        pod=pod, session=state.start.session, segment=state.start.segment, run=state.run, status="failed",
-        error=str(error), error_kind=kind, why_runtime_stopped=kind, exit_code=exit_code,
+        pod=pod, session="", segment="", run=None, status=status, error=error, error_kind=None if error is None else why,
+        why_runtime_stopped=why, resumable=False, exit_code=EXIT[status] if exit_code is None else exit_code,
     )  # fmt: skip
 
 

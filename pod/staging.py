@@ -1,4 +1,4 @@
-"""The folder in which an import unpacks: locked while its process lives, so that what a killed one left is known."""
+"""Folders that belong to a process: locked while it lives, so that what a killed one left is known."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pod.log.locking import exclusive
 from worker.ids import uuid7
 
 STAGES = ".import-*.tmp"
-"""The names of such folders in a home."""
+"""The names of folders in a home in which an import unpacks."""
 
 UNLOCKED_SECONDS = 3600.0
 """Age from which a folder counts as left behind though it has no lock: its process was killed before it could lock."""
@@ -25,17 +26,13 @@ def new_stage(home: Path) -> Path:
 @contextmanager
 def owned(stage: Path) -> Generator[None]:
     """Holds the lock of a folder; it is free again when the process ends, however that comes."""
-    fd = os.open(stage / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with exclusive(stage / "lock", wait=False):
         yield
-    finally:
-        os.close(fd)
 
 
 @contextmanager
 def abandoned(stage: Path, moment: float) -> Generator[bool]:
-    """Whether nobody unpacks there any more at `moment` (UTC seconds); the lock is held meanwhile.
+    """Whether its process is no more at `moment` (UTC seconds); the lock is held meanwhile.
 
     Raises `FileNotFoundError` where the folder is gone.
     """

@@ -77,10 +77,6 @@ class Waits:
     waiting: int
 
 
-def nothing_heard(headers: Mapping[str, str]) -> None:
-    """For headers that nobody waits for."""
-
-
 class Turn:
     """The right to send one request: made by `Paces.turn`, and ended when the request is no longer on its way.
 

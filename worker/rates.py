@@ -75,14 +75,15 @@ def readings(headers: Mapping[str, str], *, wall: float) -> tuple[Reading, ...]:
     return tuple(found)
 
 
-def _told_time(text: str | None, wall: float) -> float:
+def http_date(text: str | None) -> float | None:
+    """Seconds since the epoch of a date as HTTP writes it; None for all else."""
     if not text or len(text) > LONGEST_TEXT:
-        return wall
+        return None
     try:
         date = parsedate_to_datetime(text)
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError):
-        return wall
+        return None
 
 
 def _whole(text: str | None) -> int | None:
@@ -112,6 +113,7 @@ def _seconds(text: str | None, date: str | None, wall: float) -> float | None:
             return sum(float(number) * _UNITS[unit] for number, unit in parts)
     try:
         at = datetime.fromisoformat(value)
-        return max((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - _told_time(date, wall), 0.0)
+        told = http_date(date)
+        return max((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - (wall if told is None else told), 0.0)
     except (ValueError, OverflowError):
         return None

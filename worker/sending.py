@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
@@ -21,7 +21,6 @@ from worker.models.base import (
     Compacted,
     CompactsNatively,
     Emit,
-    Heard,
     JudgesMemories,
     Model,
     Refusals,
@@ -31,7 +30,7 @@ from worker.models.base import (
 )
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
-from worker.pacing import Account, Turn, Waits, nothing_heard, paces
+from worker.pacing import Account, Turn, Waits, paces
 from worker.records import (
     ModelSwitched,
     Paced,
@@ -143,7 +142,6 @@ class Sender(Sizing):
     resting: dict[str, float] = field(default_factory=dict[str, float])
     _rests: float = 0.0
     _told: bool = False
-    _heard: Heard = nothing_heard
     _followers: dict[str, Follower] = field(default_factory=dict[str, Follower])
 
     async def measure(self) -> None:
@@ -317,8 +315,7 @@ class Sender(Sizing):
                 started += turn.waited
             attempt += 1
             try:
-                self._heard = turn.heard
-                answer = await ask(request)
+                answer = await ask(replace(request, heard=turn.heard))
                 turn.answered(answer.usage.output_tokens)
                 return Tried(answer, attempt, self.clock() - began)
             except ModelError as e:
@@ -382,12 +379,7 @@ class Sender(Sizing):
             encoded=pieces,
             max_output_tokens=self.budget(model).output,
             cache_key=self.cache_key,
-            heard=self._hear,
         )
-
-    def _hear(self, headers: Mapping[str, str]) -> None:
-        """Headers of the answer to the request that is on its way: one at a time."""
-        self._heard(headers)
 
     def _rebuilt(self, model: Model) -> None:
         """Says, once in a segment for each model, that a memory is read in words since another model made it."""

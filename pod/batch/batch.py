@@ -13,11 +13,10 @@ from typing import Any, Protocol
 import anyio
 import anyio.to_thread
 
-from interceptors.purse import Purse
+from interceptors.purse import TOGETHER, Purse
 from pod.batch.grading import Grader
 from pod.batch.record import BatchFolder
 from pod.batch.results import FOR_GOOD, Results, Row, row_of
-from pod.batch.standing import ALONE_FROM, Standing, poisoned, standing_of
 from pod.batch.summary import Summary, summary_of
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
@@ -26,7 +25,8 @@ from pod.events import Event
 from pod.host import DRAINED, Hosted, PodHost
 from pod.log.folder import PodFolder
 from pod.manifest import Loaded
-from pod.result import RunResult
+from pod.result import RunResult, result_without_run
+from pod.standing import ALONE_FROM, Standing, poisoned, standing_of
 from pod.stored import moved
 
 KEY = "batch-task"
@@ -120,7 +120,8 @@ class Batch:
         """Finds out what is due. What ended and lacks its line gets it."""
         s = self.settings
         costs: dict[str, float] = {}
-        again = {i for i, row in self.results.rows.items() if i in set(s.chosen) and self._is_due(row)}
+        chosen = frozenset(s.chosen)
+        again = {i for i, row in self.results.rows.items() if i in chosen and self._goes_on(row["status"])}
         for task in s.tasks:
             row = self.results.rows.get(task.index)
             name = s.folder.pod(task.index)
@@ -134,16 +135,15 @@ class Batch:
         self.results.drop(again)
         if s.max_cost_usd is not None:
             self.purse = Purse(s.max_cost_usd, known=costs)
-        by_index = {task.index: task for task in s.tasks}
         for index in s.chosen:
             if index in self.results.rows:
                 continue
-            task, standing = by_index[index], self._standing.get(index)
+            task, standing = s.tasks[index], self._standing.get(index)
             starts = 0 if standing is None else standing.starts
             (self._suspects if starts >= ALONE_FROM else self._due).append(task)
 
-    def _is_due(self, row: Row) -> bool:
-        status = row["status"]
+    def _goes_on(self, status: str) -> bool:
+        """Whether a task that ended so is gone on with."""
         return status not in FOR_GOOD or (status == "failed" and self.settings.retry_failed)
 
     @property
@@ -199,13 +199,13 @@ class Batch:
     async def _one(self, task: Task) -> RunResult | None:
         """The result of a task, as its log has it already or as its pod gives it now; None where it did not come to an end."""
         s = self.settings
-        if (known := self._known(task)) is not None:
+        if (known := await anyio.to_thread.run_sync(self._known, task)) is not None:
             return known
         name = s.folder.pod(task.index)
         try:
             cwd = await anyio.to_thread.run_sync(s.workspaces.make, task.index)
         except PodError as error:
-            return no_run(name, error)
+            return result_without_run(name, "failed", type(error).__name__, error=str(error))
         hosted = self._start(task, name, cwd)
         self.watcher.began(task, hosted)
         result = await hosted.wait()
@@ -213,23 +213,20 @@ class Batch:
             return None
         if result.status == "cancelled" and (self._halting or result.why_runtime_stopped == DRAINED):
             return None
-        if result.status == "limit" and self.purse is not None and result.error_kind == self.purse.name:
+        if result.error_kind == TOGETHER:
             self._spent = True
         return result
 
     def _known(self, task: Task) -> RunResult | None:
-        """The result of a task that is not begun: its log has it, or it was begun too often."""
+        """The result of a task that is not begun: its log has it, or it was begun too often. Blocks."""
         s, standing = self.settings, self._standing.get(task.index)
         if standing is None:
             return None
-        if standing.ended is not None and not self._again(standing.ended):
+        if standing.ended is not None and not self._goes_on(standing.ended.status):
             return standing.ended
         if standing.starts >= s.attempts and not s.retry_failed and not standing.waits:
-            return poisoned(PodFolder(s.folder.home, s.folder.pod(task.index)), standing)
+            return poisoned(PodFolder(s.folder.home, s.folder.pod(task.index)), standing.starts)
         return None
-
-    def _again(self, ended: RunResult) -> bool:
-        return ended.status not in FOR_GOOD or (ended.status == "failed" and self.settings.retry_failed)
 
     def _start(self, task: Task, name: str, cwd: Path) -> Hosted:
         s = self.settings
@@ -252,11 +249,3 @@ class Batch:
             await anyio.to_thread.run_sync(self.results.add, row)
         self._touched.add(task.index)
         self.watcher.ended(task, row)
-
-
-def no_run(name: str, error: PodError) -> RunResult:
-    """The result of a task whose pod can't be made."""
-    return RunResult(
-        pod=name, session="", segment="", run=None, status="failed", error=str(error), error_kind=type(error).__name__,
-        why_runtime_stopped=type(error).__name__, exit_code=1,
-    )  # fmt: skip

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import anyio.to_thread
-from anyio.abc import Process
 
-from pod.batch.batch import KEY, Batch, no_run
-from pod.batch.standing import poisoned, standing_of, waiting
+from pod.batch.batch import KEY, Batch
 from pod.batch.summary import Summary
 from pod.batch.tasks import Task
+from pod.engine.child import ChildNode
 from pod.engine.orders import Order, Orders
 from pod.engine.placing import place
 from pod.engine.port import BATCH, GOES_ON, ActivationStatus, Engine
 from pod.errors import PodError
 from pod.log.folder import PodFolder
-from pod.result import EXIT, RunResult
+from pod.result import RunResult, result_without_run
+from pod.standing import poisoned, standing_of, waiting
 
 QUEUE = "batch"
 """The queue where none is named."""
@@ -41,7 +39,7 @@ class QueuedBatch(Batch):
     priority: int = BATCH
     node: Sequence[str] = ()
     say: Callable[[str], object] = lambda text: None
-    _child: Process | None = None
+    _child: ChildNode = field(default_factory=ChildNode)
     _starts: int = 0
 
     @property
@@ -62,14 +60,14 @@ class QueuedBatch(Batch):
             await self._wait(await self._submit(tasks))
         finally:
             with anyio.CancelScope(shield=True):
-                await self._end_node()
+                await self._child.end()
         return self.summary(anyio.current_time() - began)
 
     async def halt(self, within: float) -> None:
         """Waits no longer; a node of this command's own comes to a halt."""
         self._halting = True
         with anyio.move_on_after(within):
-            await self._end_node()
+            await self._child.end()
 
     # -- submitting -------------------------------------------------------------------------------------------
 
@@ -82,12 +80,12 @@ class QueuedBatch(Batch):
         made: list[Order] = []
         for task in tasks:
             name = s.folder.pod(task.index)
-            known = self._known(task)
+            known = await anyio.to_thread.run_sync(self._known, task)
             if known is None:
                 try:
                     cwd = await anyio.to_thread.run_sync(s.workspaces.make, task.index)
                 except PodError as error:
-                    known = no_run(name, error)
+                    known = result_without_run(name, "failed", type(error).__name__, error=str(error))
                 else:
                     wanted[name] = task
                     made.append(
@@ -135,61 +133,33 @@ class QueuedBatch(Batch):
         standing = standing_of(folder)
         if standing is not None:
             if status.outcome == "poisoned":
-                return poisoned(folder, standing)
+                return poisoned(folder, standing.starts)
             if standing.ended is not None:
                 return standing.ended
             if standing.waits:
                 return waiting(folder)
-        kind = "cancelled" if status.outcome == "cancelled" else "failed"
-        fields: dict[str, Any] = (
-            {"error": status.detail, "error_kind": status.detail.partition(":")[0]} if kind == "failed" else {}
-        )
-        return RunResult(
-            pod=name,
-            session="",
-            segment="",
-            run=None,
-            status=kind,
-            why_runtime_stopped=status.detail,
-            exit_code=EXIT[kind],
-            **fields,
-        )
+        if status.outcome == "cancelled":
+            return result_without_run(name, "cancelled", status.detail)
+        kind = status.detail.partition(":")[0]
+        return result_without_run(name, "failed", kind, error=status.detail)
 
     # -- a node of its own ------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
         """Starts a node where none serves the queue. Raises `PodError` where that fails again and again."""
-        if self._child is not None and self._child.returncode is None:
+        if self._child.runs or any(self.queue in node.queues for node in await self.engine.nodes()):
             return
-        if any(self.queue in node.queues for node in await self.engine.nodes()):
-            return
-        if self._child is None:
+        if self._child.exit_code is None:
             self.say(
                 f"no node serves the queue {self.queue!r}: this command does, at most {self.settings.concurrency} at once, until it "
                 f"ends (`pod node --queue {self.queue}` serves it from anywhere on this machine)"
             )
-        elif self._child.returncode:
+        elif self._child.exit_code:
             self._starts += 1
             if self._starts >= NODE_STARTS:
                 raise PodError(
                     f"the node of this command ended {self._starts} times before anything came of it (exit code "
-                    f"{self._child.returncode}); `pod node --queue {self.queue}` says why"
+                    f"{self._child.exit_code}); `pod node --queue {self.queue}` says why"
                 )
-        words = [
-            "--queue",
-            self.queue,
-            "--concurrency",
-            str(self.settings.concurrency),
-            "--until-empty",
-            "--quiet",
-            *self.node,
-        ]
-        self._child = await anyio.open_process(
-            [sys.executable, "-m", "pod", "node", *words], stdin=None, stdout=None, stderr=None, start_new_session=True
-        )
-
-    async def _end_node(self) -> None:
-        if self._child is not None:
-            if self._child.returncode is None:
-                self._child.terminate()
-            await self._child.wait()
+        words = ["--queue", self.queue, "--concurrency", str(self.settings.concurrency), "--until-empty", "--quiet"]
+        await self._child.start([*words, *self.node])

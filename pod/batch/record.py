@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +14,7 @@ from pod.errors import PodError, UsageProblem
 from pod.log.files import Files, json_of, read_file
 from pod.log.folder import check_name
 from pod.log.lines import now
+from pod.log.locking import exclusive
 
 FORMAT = 1
 
@@ -104,17 +103,14 @@ class BatchFolder:
     def alone(self) -> Generator[None]:
         """While it is open, no other process runs the batch. Makes the folder. Raises `BatchBusy`."""
         self.files.make_folder(self.path)
-        fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                stack.enter_context(exclusive(self.path / "lock", wait=False))
             except BlockingIOError:
                 raise BatchBusy(
                     f"another process runs the batch {self.name!r}; wait for its end, or give this one another --name"
                 ) from None
             yield
-        finally:
-            os.close(fd)
 
 
 def batch_names(home: Path) -> list[str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from pod.batch.tasks import Task
 from pod.errors import StoreError, UsageProblem
@@ -16,8 +17,6 @@ from pod.result import RunResult
 
 Row: TypeAlias = dict[str, Any]
 """One line of the file."""
-
-Status: TypeAlias = Literal["finished", "failed", "paused", "limit", "cancelled", "yielded"]
 
 FOR_GOOD = frozenset({"finished", "failed"})
 """Ends that another run of the batch leaves as they are (failed ones unless it is told to try them again)."""
@@ -61,6 +60,7 @@ class Results:
     batch: str
     rows: dict[int, Row] = field(default_factory=dict[int, Row])
     files: Files = field(default_factory=Files)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @classmethod
     def open(cls, path: Path, batch: str) -> Results:
@@ -73,31 +73,37 @@ class Results:
         results.rows = rows
         if whole is not None:
             try:
-                with path.open("r+b") as file:
-                    file.truncate(whole)
-                    os.fsync(file.fileno())
+                results.files.truncate(path, whole)
             except OSError as error:
                 raise StoreError(path, "write", error) from error
         return results
 
     def add(self, row: Row) -> None:
-        """Writes a task's line, durably. A task that has one keeps it. Blocks. Raises `StoreError`."""
-        if row["index"] in self.rows:
-            return
-        line = json.dumps(row, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
-        try:
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Writes a task's line, durably; from any thread. A task that has one keeps it. Blocks. Raises `StoreError`."""
+        with self._lock:
+            if row["index"] in self.rows:
+                return
             try:
-                before = os.fstat(fd).st_size
-                if os.write(fd, line) != len(line):
-                    os.ftruncate(fd, before)
-                    raise OSError(28, "no space for a whole line")
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        except OSError as error:
-            raise StoreError(self.path, "write", error) from error
-        self.rows[row["index"]] = row
+                self._append(_line(row))
+            except OSError as error:
+                raise StoreError(self.path, "write", error) from error
+            self.rows[row["index"]] = row
+
+    def _append(self, line: bytes) -> None:
+        new = not self.path.exists()
+        fd = self.files.open_append(self.path, create=new)
+        try:
+            before = os.fstat(fd).st_size
+            try:
+                self.files.write(fd, line)
+                self.files.sync(fd)
+            except OSError:
+                os.ftruncate(fd, before)
+                raise
+        finally:
+            self.files.close(fd)
+        if new:
+            self.files.sync_folder(self.path.parent)
 
     def drop(self, indexes: Collection[int]) -> None:
         """Takes lines out, in one step: before it all stand there, after it none of these. Blocks. Raises `OSError`."""
@@ -105,8 +111,7 @@ class Results:
         if not gone:
             return
         kept = {index: row for index, row in self.rows.items() if index not in gone}
-        lines = [json.dumps(row, ensure_ascii=True, separators=(",", ":")).encode() + b"\n" for row in kept.values()]
-        self.files.put(self.path, b"".join(lines))
+        self.files.put(self.path, b"".join(map(_line, kept.values())))
         self.rows = kept
 
 
@@ -136,6 +141,10 @@ def read_rows(path: Path, batch: str | None = None) -> tuple[int | None, dict[in
             )
         rows.setdefault(row["index"], row)
     return (end if end != len(data) else None), rows
+
+
+def _line(row: Row) -> bytes:
+    return json.dumps(row, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
 
 
 def _row(line: bytes) -> Row | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,11 @@ from pod.cli.given import valid_text
 from pod.cli.output import Output, is_terminal, output_of
 from pod.cli.pages import write_page
 from pod.cli.run import folder_of, overrides_of
+from pod.cli.signals import Stopping, handled
 from pod.errors import UsageProblem
 from pod.log.folder import default_home
 from pod.manifest import load_manifest
+from pod.names import as_name
 from worker.text import visible
 
 REPORT = "report"
@@ -155,8 +157,7 @@ def _template(given: str | None) -> str | None:
 
 
 def _name(source: Path) -> str:
-    stem = Path(os.path.realpath(source)).stem
-    name = "".join(c if c.isalnum() or c in "-_." else "-" for c in stem).strip("-._")
+    name = as_name(Path(os.path.realpath(source)).stem)
     if not name:
         raise UsageProblem(
             f"{source}: a batch is named after it, and nothing of this makes a name; give one with --name"
@@ -197,28 +198,14 @@ async def _drive_queued(args: argparse.Namespace, made: Any, display: Any) -> in
 
 async def _drive(made: Any, display: Any) -> int | None:
     """Runs the batch; the exit code where a signal ended it."""
-    got: list[int] = []
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-        async with anyio.create_task_group() as group:
-
-            async def watch() -> None:
-                async for number in received:
-                    if got:
-                        display.close()
-                        os._exit(128 + int(number))
-                    got.append(int(number))
-                    name = signal.Signals(number).name
-                    display.say(f"{name}: {made.halting} Once more ends now.")
-                    group.start_soon(made.halt, HALT_SECONDS)
-
-            group.start_soon(watch)
-            group.start_soon(display.draw)
-            try:
-                display.summary = await made.run()
-            finally:
-                display.close()
-            group.cancel_scope.cancel()
-    return 128 + got[0] if got else None
+    stopping = Stopping(before_exit=display.close, words=f"{made.halting} Once more ends now.", tell=display.say)
+    stopping.end = partial(made.halt, HALT_SECONDS)
+    async with handled(stopping):
+        try:
+            display.summary = await made.run()
+        finally:
+            display.close()
+    return None if stopping.name is None else stopping.exit_code
 
 
 def _conclude(made: Any, signalled: int | None, output: Output) -> int:
@@ -229,7 +216,7 @@ def _conclude(made: Any, signalled: int | None, output: Output) -> int:
     summary = made.watcher.summary
     code: int = summary.exit_code if signalled is None or not summary.left else signalled
     html = s.out.with_name(f"{s.out.name.removesuffix('.jsonl')}.html")
-    rows = [made.results.rows[index] for index in sorted(made.results.rows) if index in set(s.chosen)]
+    rows = [made.results.rows[index] for index in sorted(made.results.rows.keys() & set(s.chosen))]
     write_page(html, page(summary, rows), "--out")
     if output.format == "json":
         output.json(json.dumps({**summary.as_json(), "exit_code": code, "results": str(s.out), "report": str(html)}))

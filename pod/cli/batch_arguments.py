@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 
-from pod.cli.queue_arguments import add_db, queue_name, whole
+from pod.cli.numbers import dollars, whole
+from pod.cli.queue_arguments import add_db, queue_name
 
 PROFILES = ("safe", "workspace-write", "read-only", "unattended")
-
-
-def _dollars(text: str) -> float:
-    """US dollars, above zero."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ArgumentTypeError(f"should be US dollars, above zero, not {text[:40]!r}")
-    return value
 
 
 def add(parser: ArgumentParser) -> None:
@@ -78,7 +67,7 @@ def _how(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("how")
     group.add_argument("--concurrency", type=whole, default=10, metavar="N", help="pods that run at once (default 10)")
     group.add_argument(
-        "--max-cost", dest="cap", type=_dollars, metavar="USD",
+        "--max-cost", dest="cap", type=dollars, metavar="USD",
         help="US dollars of the whole batch, earlier runs of it included",
     )  # fmt: skip
     group.add_argument(

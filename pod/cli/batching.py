@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, cast
-
-import anyio
 
 from pod.batch.results import Row
 from pod.batch.tasks import Task
@@ -19,7 +18,6 @@ from worker.pacing import PaceView, paces
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
-    from rich.live import Live
     from rich.text import Text
 
     from pod.batch.batch import Batch, Settings
@@ -54,10 +52,6 @@ class Display(Protocol):
         """Says what is due."""
         ...
 
-    async def draw(self) -> None:
-        """Draws until it is cancelled."""
-        ...
-
     def say(self, text: str) -> None:
         """A line of its own."""
         ...
@@ -84,7 +78,7 @@ class Tally:
         self.cost: float | None = 0.0
         self.limit: float | None = None
         self.began = time.monotonic()
-        self._times: list[float] = []
+        self._times: deque[float] = deque()
 
     def begin(self, batch: Batch) -> None:
         """Takes in what ended before."""
@@ -101,7 +95,7 @@ class Tally:
         now = time.monotonic()
         self._times.append(now)
         while self._times[0] < now - RATE_WINDOW:
-            self._times.pop(0)
+            self._times.popleft()
 
     def _count(self, row: Row) -> None:
         self.done += 1
@@ -175,9 +169,6 @@ class Lines:
         if not self.quiet:
             note(f"[{self.tally.done}/{self.tally.tasks}] {ended_line(task, row)}")
 
-    async def draw(self) -> None:
-        """There is nothing to draw."""
-
     def say(self, text: str) -> None:
         """A line of its own, also where it is to be quiet."""
         note(f"pod batch: {text}")
@@ -196,13 +187,12 @@ class Drawn:
     """The figures above, a line for each pod under way below; what did not finish scrolls by."""
 
     def __init__(self, tally: Tally) -> None:
-        from rich.console import Console
+        from pod.cli.drawing import Drawing
 
         self.tally = tally
         self.summary: Summary | None = None
-        self.console: Console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=False)
+        self.drawing = Drawing()
         self._under_way: dict[int, Seen] = {}
-        self._live: Live | None = None
 
     @property
     def event(self) -> Callable[[Task, Event], None] | None:
@@ -211,13 +201,9 @@ class Drawn:
 
     def begin(self, batch: Batch) -> None:
         """Says what is due, and draws from now on."""
-        from rich.live import Live
-
         self.tally.begin(batch)
-        self._print(f"batch {self.tally.batch}: {opening(self.tally)}", "bold")
-        self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stdout=False, redirect_stderr=False,
-                          vertical_overflow="crop")  # fmt: skip
-        self._live.start()
+        self.drawing.line(f"batch {self.tally.batch}: {opening(self.tally)}", "bold")
+        self.drawing.show(self)
 
     def began(self, task: Task, hosted: Hosted | None) -> None:
         """A line more below."""
@@ -228,42 +214,20 @@ class Drawn:
         self._under_way.pop(task.index, None)
         self.tally.ended(row)
         if row["status"] != "finished":
-            self._print(ended_line(task, row), "red" if row["status"] == "failed" else "yellow")
+            self.drawing.line(ended_line(task, row), "red" if row["status"] == "failed" else "yellow")
 
     def _event(self, task: Task, event: Event) -> None:
         seen = self._under_way.get(task.index)
         if seen is not None:
             seen.event(event)
 
-    async def draw(self) -> None:
-        """Five times a second, for as long as it is not taken away."""
-        while self._live is not None:
-            try:
-                self._live.refresh()
-            except OSError:
-                return
-            await anyio.sleep(0.2)
-
     def say(self, text: str) -> None:
         """A line that stays."""
-        self._print(f"pod batch: {text}", "bold")
+        self.drawing.line(f"pod batch: {text}", "bold")
 
     def close(self) -> None:
         """Takes what stands below away."""
-        live, self._live = self._live, None
-        if live is not None:
-            try:
-                live.stop()
-            except OSError:
-                return
-
-    def _print(self, text: str, style: str) -> None:
-        from rich.text import Text
-
-        try:
-            self.console.print(Text(one_line(text, 1000), style=style), no_wrap=True, overflow="ellipsis", crop=True)
-        except OSError:
-            return
+        self.drawing.hide()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich.text import Text
@@ -273,7 +237,7 @@ class Drawn:
         yield bar(self.tally, width, unicode=unicode)
         for line in folded(self.tally.line(len(self._under_way)), width):
             yield Text(line)
-        under_way = [seen for _, seen in sorted(self._under_way.items())]
+        under_way = [seen for _, seen in sorted(self._under_way.items())]  # drawn from another thread
         shown = under_way if len(under_way) <= height else under_way[: height - 1]
         for seen in shown:
             yield Text(seen.line(width), style="dim")

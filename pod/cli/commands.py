@@ -6,9 +6,10 @@ Loads nothing but what one command needs.
 from __future__ import annotations
 
 import importlib
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+
+from pod.cli.numbers import entry, seconds
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
@@ -45,34 +46,6 @@ class Command(NamedTuple):
         """What does the command."""
         module, _, name = self.place.partition(":")
         return cast("Action", getattr(importlib.import_module(f"pod.cli.{module}"), name))
-
-
-def _seconds(text: str) -> float:
-    """A span of time, zero or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise _no_number("a finite number of seconds, zero or more", text)
-    return value
-
-
-def _entry(text: str) -> int:
-    """The number of an entry, zero for the place before the first."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = -1
-    if value < 0:
-        raise _no_number("the number of an entry, zero or more", text)
-    return value
-
-
-def _no_number(wanted: str, text: str) -> Exception:
-    from argparse import ArgumentTypeError
-
-    return ArgumentTypeError(f"should be {wanted}, not {text[:40]!r}")
 
 
 def _pod(parser: ArgumentParser) -> None:
@@ -259,27 +232,27 @@ def _log(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("--item", metavar="ID", help=_ITEM)
     parser.add_argument("-f", "--follow", action="store_true", help="go on with what comes, until interrupted")
-    parser.add_argument("--after", type=_entry, default=0, metavar="SEQ", help="only what came after this entry")
+    parser.add_argument("--after", type=entry, default=0, metavar="SEQ", help="only what came after this entry")
     _json(parser)
 
 
 def _stop(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument(
-        "--timeout", type=_seconds, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)"
+        "--timeout", type=seconds, default=30.0, metavar="SECONDS", help="how long to wait for its end (default 30)"
     )
 
 
 def _fork(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument("new", metavar="NEW", help="the new pod's name")
-    parser.add_argument("--at", type=_entry, metavar="SEQ", help="the entry to fork behind (default: the last)")
+    parser.add_argument("--at", type=entry, metavar="SEQ", help="the entry to fork behind (default: the last)")
 
 
 def _rewind(parser: ArgumentParser) -> None:
     _pod(parser)
     parser.add_argument(
-        "--to", type=_entry, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers"
+        "--to", type=entry, required=True, metavar="SEQ", help="the entry to go back to; `pod log` shows numbers"
     )
 
 

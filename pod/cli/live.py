@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.live import Live as RichLive
 from rich.text import Text
 
+from pod.cli.drawing import Drawing
 from pod.cli.failing import note
 from pod.cli.progress import Lines, headline, turn_line
 from pod.cli.text import money, one_line, share, span
@@ -25,17 +24,13 @@ class Live:
     """Draws with rich, on standard error. Everything shown is cleaned of control characters before it is drawn."""
 
     def __init__(self, *, verbose: bool = False, told: tuple[str, ...] = ()) -> None:
-        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=False)
-        self.lines = Lines(verbose=verbose, width=self.console.width, told=told)
+        self.drawing = Drawing()
+        self.lines = Lines(verbose=verbose, width=self.drawing.console.width, told=told)
         self.state = State(self.lines)
-        self._live: RichLive | None = None
 
     def begin(self, init: Init, *, fresh: bool) -> None:
         """Says what runs and begins to draw."""
-        try:
-            self.console.print(Text(headline(init, fresh=fresh), style="bold"))
-        except OSError:
-            return
+        self.drawing.line(headline(init, fresh=fresh), "bold")
         self.state.begin(init)
         self.go_on()
 
@@ -44,11 +39,11 @@ class Live:
         newest.
         """
         self.state.event(event)
-        self.lines.width = self.console.width
+        self.lines.width = self.drawing.console.width
         line = self.lines.of(event)
         quiet = event.type == "request.completed" and not self.lines.verbose
         if line and not quiet and event.type != "compaction.progress":
-            self._print(line, next((style for start, style in _STYLES if line.startswith(start)), "none"))
+            self.drawing.line(line, next((style for start, style in _STYLES if line.startswith(start)), "none"))
 
     def waiting(self, owner: str) -> None:
         """Says that another process writes."""
@@ -58,31 +53,15 @@ class Live:
 
     def pause(self) -> None:
         """Takes the state away, for a question."""
-        live, self._live = self._live, None
-        if live is not None:
-            try:
-                live.stop()
-            except OSError:
-                return
+        self.drawing.hide()
 
     def go_on(self) -> None:
-        """Draws again. `print` in tools is left alone: standard output is ours."""
-        if self._live is None:
-            self._live = RichLive(
-                self.state, console=self.console, refresh_per_second=5, transient=True, redirect_stdout=False,
-                redirect_stderr=sys.stderr is sys.__stderr__, vertical_overflow="crop",
-            )  # fmt: skip
-            self._live.start()
+        """Draws again."""
+        self.drawing.show(self.state)
 
     def close(self) -> None:
         """Takes the state away for good."""
-        self.pause()
-
-    def _print(self, line: str, style: str) -> None:
-        try:
-            self.console.print(Text(line, style=style), no_wrap=True, overflow="ellipsis", crop=True)
-        except OSError:
-            return
+        self.drawing.hide()
 
 
 class State:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 
 import anyio
 
 from pod.cli.failing import note
 from pod.cli.files import open_files
+from pod.cli.signals import Stopping, handled
 from pod.engine.activation import QUARANTINE
 from pod.engine.node import NodeWork
 from pod.engine.opening import engine_at
@@ -36,23 +35,9 @@ async def _node(args: argparse.Namespace) -> int:
         tell(
             f"{engine.worker} serves {', '.join(q.name for q in queues)}, at most {args.concurrency} at once, from {engine.path}"
         )
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-            async with anyio.create_task_group() as group:
-
-                async def watch() -> None:
-                    told = False
-                    async for number in received:
-                        if told:
-                            os._exit(128 + int(number))
-                        told = True
-                        tell(
-                            f"{signal.Signals(number).name}: each run ends before its next request, and others go on. Once more ends now."
-                        )
-                        group.start_soon(work.end)
-
-                group.start_soon(watch)
-                await work.run()
-                group.cancel_scope.cancel()
+        words = "each run ends before its next request, and others go on. Once more ends now."
+        async with handled(Stopping(end=work.end, words=words, tell=tell)):
+            await work.run()
     return 0
 
 

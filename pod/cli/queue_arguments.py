@@ -2,31 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
 
-
-def whole(text: str) -> int:
-    """A number from 1 on."""
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise ArgumentTypeError(f"should be a whole number from 1 on, not {text[:40]!r}")
-    return value
-
-
-def _lease(text: str) -> float:
-    """Seconds, enough for a few signs of life."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 1 <= value < math.inf:
-        raise ArgumentTypeError(f"should be seconds, 1 or more, not {text[:40]!r}")
-    return value
+from pod.cli.numbers import lease, whole
 
 
 def queue_name(text: str) -> str:
@@ -66,7 +45,7 @@ def add_node(parser: ArgumentParser) -> None:
         help="pods of a queue that run here at once (default 10); nodes of the same queue have that of the one that started last",
     )  # fmt: skip
     parser.add_argument(
-        "--lease", type=_lease, default=None, metavar="SECONDS",
+        "--lease", type=lease, default=None, metavar="SECONDS",
         help="a node that gives no sign of life for so long is taken for dead (default 15); give all nodes of a database the same",
     )  # fmt: skip
     parser.add_argument(

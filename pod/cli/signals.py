@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a run: the first ends it durably, the second forces the exit."""
+"""SIGINT and SIGTERM while a command works: the first ends its work durably, the second forces the exit."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from pod.cli.failing import note
 
 @dataclass
 class Stopping:
-    """What a signal asked for. `name` is None as long as none came; `end` ends what is under way now."""
+    """What a signal asked for. `name` is None as long as none came; `end` ends what is under way. `words` say what that means, and
+    `tell` says it, with the signal before it.
+    """
 
     name: str | None = None
     end: Callable[[], Coroutine[Any, Any, object]] | None = None
     before_exit: Callable[[], None] | None = None
+    words: str = "ending the run; its state is kept. Once more forces the exit."
+    tell: Callable[[str], object] = lambda text: note(f"pod: {text}")
 
     @property
     def exit_code(self) -> int:
@@ -44,7 +48,7 @@ async def handled(stopping: Stopping) -> AsyncGenerator[anyio.CancelScope]:
                             stopping.before_exit()
                         os._exit(128 + int(number))
                     stopping.name = signal.Signals(number).name
-                    note(f"pod: {stopping.name}: ending the run; its state is kept. Once more forces the exit.")
+                    stopping.tell(f"{stopping.name}: {stopping.words}")
                     if stopping.end is None:
                         scope.cancel()
                     else:

@@ -11,13 +11,13 @@ from typing import Any, Self
 import anyio
 import anyio.to_thread
 
-from pod.batch.standing import ALONE_FROM, Standing, given_up, standing_of
 from pod.engine.orders import Order, Orders
-from pod.engine.port import CONTINUE, Activation, Ended, Following
+from pod.engine.port import CONTINUE, Activation, Ended, Following, Reason
 from pod.errors import PodBusy
 from pod.host import DRAINED, Hosted, PodHost
 from pod.log.folder import PodFolder
 from pod.result import RunResult
+from pod.standing import ALONE_FROM, Standing, given_up, standing_of
 from worker.errors import told
 
 QUARANTINE = "quarantine"
@@ -118,7 +118,9 @@ class PodRuns:
         if standing.waits:
             return None
         if standing.starts >= order.attempts:
-            return Ended("poisoned", given_up(folder, standing, f"`pod queue retry {order.session}` tries it again"))
+            return Ended(
+                "poisoned", given_up(folder, standing.starts, f"`pod queue retry {order.session}` tries it again")
+            )
         if standing.starts >= ALONE_FROM and not order.quarantined:
             return await self._follow(
                 activation, "quarantine", "its process ended twice with nothing having come of it", quarantined=True
@@ -141,7 +143,7 @@ class PodRuns:
     async def _drained(self, activation: Activation) -> Ended:
         return await self._follow(activation, "drained", "its node came to a halt")
 
-    async def _follow(self, activation: Activation, reason: str, detail: str, **values: Any) -> Ended:
+    async def _follow(self, activation: Activation, reason: Reason, detail: str, **values: Any) -> Ended:
         """The activation goes on in another one, which is on record before this one ends."""
         order = await anyio.to_thread.run_sync(partial(self.orders.follow, activation, reason, **values))
         outcome = "parked" if reason == "parked" else "drained" if reason == "drained" else "superseded"

@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from pod.engine.alive import is_gone
+from pod.alive import is_gone
 from pod.errors import UsageProblem
 
 FILE = "engine.sqlite"

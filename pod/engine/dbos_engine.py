@@ -28,7 +28,7 @@ from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from dbos import WorkflowStatus as Status
 from sqlalchemy.exc import DatabaseError
 
-from pod.engine.alive import label
+from pod.alive import label
 from pod.engine.database import Nodes, connect
 from pod.engine.keeping import Keeper
 from pod.engine.port import NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs

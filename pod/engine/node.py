@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
-from anyio.abc import Process
 
-from pod.batch.standing import standing_of
 from pod.engine.activation import QUARANTINE, PodRuns
+from pod.engine.child import ChildNode
 from pod.engine.port import Engine, QueueSpec
 from pod.errors import PodError
 from pod.log.folder import PodFolder
 from pod.log.inbox import left_over
+from pod.standing import standing_of
 
 LOOK = 0.5
 """Seconds between two looks at what waits."""
@@ -35,7 +34,7 @@ class NodeWork:
     command: Sequence[str]
     until_empty: bool = False
     tell: Callable[[str], object] = lambda text: None
-    _child: Process | None = None
+    _child: ChildNode = field(default_factory=ChildNode)
     _marks: dict[str, object] = field(default_factory=dict[str, object])
     _deaths: int = 0
     _rests: float = 0.0
@@ -51,7 +50,7 @@ class NodeWork:
                 group.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._end_child()
+                await self._child.end()
 
     async def end(self, within: float = HALT_SECONDS) -> None:
         """Comes to a halt: nothing more begins, each run ends before its next request."""
@@ -84,17 +83,15 @@ class NodeWork:
 
     async def _quarantine(self) -> None:
         """Starts a process for the quarantine where something waits there and no node has it."""
-        if (self._child is not None and self._child.returncode is None) or anyio.current_time() < self._rests:
+        if self._child.runs or anyio.current_time() < self._rests:
             return
         waits = [s async for s in self.engine.list(queue=QUARANTINE, phases=["queued"], limit=1)]
         if waits and not any(QUARANTINE in node.queues for node in await self.engine.nodes()):
-            failed = self._child is not None and self._child.returncode != 0
-            self._deaths = self._deaths + 1 if failed else 0
+            self._deaths = self._deaths + 1 if self._child.exit_code else 0
             self._rests = anyio.current_time() + min(2.0 ** min(self._deaths, 10) - 1.0, 60.0)
-            await self._end_child()
+            await self._child.end()
             self.tell("a process of its own begins with what brought others down, one after the other")
-            words = [sys.executable, "-m", "pod", "node", *self.command]
-            self._child = await anyio.open_process(words, stdin=None, stdout=None, stderr=None, start_new_session=True)
+            await self._child.start(self.command)
 
     async def _is_empty(self) -> bool:
         names = {spec.name for spec in self.queues} | {QUARANTINE}
@@ -102,13 +99,6 @@ class NodeWork:
             if status.queue in names and not (status.phase == "delayed" and status.activation.reason == "parked"):
                 return False
         return True
-
-    async def _end_child(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            if child.returncode is None:
-                child.terminate()
-            await child.wait()
 
 
 def _mark(folder: PodFolder) -> object:

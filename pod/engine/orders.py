@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,11 +14,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pod.engine.port import NORMAL, Activation
+from pod.engine.port import NORMAL, Activation, Reason
 from pod.errors import UsageProblem
 from pod.log.files import Files, json_of, read_file
 from pod.log.folder import check_name
 from pod.log.lines import now
+from pod.log.locking import exclusive
 from pod.manifest import Loaded, Manifest
 from pod.stored import moved
 
@@ -41,7 +40,7 @@ class Order(BaseModel):
     format: int = 1
     session: str
     n: int = 1
-    reason: str = "start"
+    reason: Reason = "start"
     times: int = 0
     queue: str
     priority: int = NORMAL
@@ -58,9 +57,7 @@ class Order(BaseModel):
     @property
     def activation(self) -> Activation:
         """The newest one."""
-        return Activation.of(
-            json.dumps({"session": self.session, "n": self.n, "reason": self.reason, "times": self.times})
-        )
+        return Activation(self.session, self.n, self.reason, self.times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,27 +98,11 @@ class Orders:
         return order
 
     def keep(self, orders: Iterable[Order]) -> None:
-        """Writes orders, durably: each whole, and the names of all of a folder at once."""
-        folders: dict[Path, None] = {}
-        for order in orders:
-            path = self.path(order.session)
-            if path.parent not in folders:
-                self.files.make_folder(path.parent)
-                folders[path.parent] = None
-            self._write(path, order)
-        for folder in folders:
-            self.files.sync_folder(folder)
-
-    def _write(self, path: Path, order: Order) -> None:
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.unlink(missing_ok=True)
-        fd = self.files.open_append(temporary, create=True)
-        try:
-            self.files.write(fd, order.model_dump_json().encode() + b"\n")
-            self.files.sync(fd)
-        finally:
-            self.files.close(fd)
-        self.files.rename(temporary, path)
+        """Writes orders, durably, each whole."""
+        written = {self.path(order.session): order.model_dump_json().encode() + b"\n" for order in orders}
+        for folder in dict.fromkeys(path.parent for path in written):
+            self.files.make_folder(folder)
+        self.files.put_all(written)
 
     def change(self, session: str, **values: Any) -> Order:
         """An order with other values, durably. Raises `UsageProblem` where there is none."""
@@ -130,7 +111,7 @@ class Orders:
             self.keep([order])
         return order
 
-    def follow(self, activation: Activation, reason: str, **values: Any) -> Order:
+    def follow(self, activation: Activation, reason: Reason, **values: Any) -> Order:
         """The order with the number of the activation that goes on after this one; as it is where that was given already."""
         with self.alone():
             order = self.require(activation.session)
@@ -144,12 +125,8 @@ class Orders:
     def alone(self) -> Generator[None]:
         """While it is open, no other process changes an order."""
         self.files.make_folder(self.folder)
-        fd = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+        with exclusive(self.folder / "lock"):
             yield
-        finally:
-            os.close(fd)
 
     def sessions(self) -> Iterator[str]:
         """The names of all pods that have an order."""

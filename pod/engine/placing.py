@@ -8,18 +8,18 @@ from pathlib import Path
 
 import anyio.to_thread
 
-from pod.batch.standing import ALONE_FROM, standing_of
 from pod.engine.activation import QUARANTINE
 from pod.engine.orders import Order, Orders
 from pod.engine.port import CONTINUE, GOES_ON, ActivationStatus, Engine
 from pod.log.folder import PodFolder
+from pod.standing import ALONE_FROM, standing_of
 
 
 async def place(engine: Engine, orders: Orders, wanted: Sequence[Order]) -> list[Order]:
     """Has these pods on their queues, each once; the orders as they are now. What waits or runs already goes on; what ended is put
     there again. Cancelled, some may be there and some not: place them again.
     """
-    before = {order.session: await _thread(orders.read, order.session) for order in wanted}
+    before = await _thread(lambda: {order.session: orders.read(order.session) for order in wanted})
     known = {order.activation.id: order for order in before.values() if order is not None}
     status = {each.activation.id: each for each in await engine.status(known)}
     placed: list[Order] = []
@@ -31,7 +31,7 @@ async def place(engine: Engine, orders: Orders, wanted: Sequence[Order]) -> list
         now = status.get(old.activation.id)
         kept = {"n": old.n, "reason": old.reason, "times": old.times, "quarantined": old.quarantined, "made": old.made}
         if now is not None and (now.phase == "ended" or old.cancelled):
-            kept |= _again(old, orders.home)
+            kept |= await _thread(_again, old, orders.home)
         placed.append(order.model_copy(update=kept))
     await _thread(orders.keep, placed)
     due = [order for order in placed if order.activation.id not in status]
@@ -53,7 +53,8 @@ async def retry(engine: Engine, orders: Orders, session: str) -> str:
         await engine.wake(order.activation.id)
         return f"{session} goes on now"
     if found:
-        order = await _thread(partial(orders.change, session, **_again(order, orders.home)))
+        again = await _thread(_again, order, orders.home)
+        order = await _thread(partial(orders.change, session, **again))
     await engine.submit([order.activation], queue=_queue(order), priority=CONTINUE)
     return f"{session} is queued again, as {order.activation.id}"
 
@@ -78,7 +79,7 @@ async def newest(engine: Engine, orders: Orders, session: str) -> tuple[Order, A
 
 
 def _again(order: Order, home: Path) -> dict[str, object]:
-    """What changes in an order that is put on a queue again. What brought its process down is tried once more, alone."""
+    """What changes in an order that is put on a queue again. What brought its process down is tried once more, alone. Blocks."""
     standing = standing_of(PodFolder(home, order.session))
     starts = 0 if standing is None else standing.starts
     return {

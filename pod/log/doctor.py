@@ -396,7 +396,7 @@ def _aside(folder: PodFolder, path: Path) -> Iterator[Path]:
     odd = odd_kind(path) is not None
     digest = uuid7()[-12:] if odd else hash_range(path, 0, path.stat().st_size)
     if path == folder.pointer_path and not odd:  # its place is never empty: the new one replaces it
-        target = folder.path / "quarantine" / f"{path.name[:64]}.{digest[:12]}.bad"
+        target = folder.quarantined(path, digest)
         folder.files.make_folder(target.parent)
         _write(folder.files, target, lambda put: _copy(path, 0, path.stat().st_size, put))
         yield target

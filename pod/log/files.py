@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -129,6 +129,16 @@ class Files:
 
     def put(self, path: Path, data: bytes) -> None:
         """Writes a whole file: a temporary of its own name, synced, renamed over `path`, folder synced (case B070)."""
+        self.put_all({path: data})
+
+    def put_all(self, contents: Mapping[Path, bytes]) -> None:
+        """Writes whole files as `put` does, one after the other; their folders are synced once, at the end."""
+        for path, data in contents.items():
+            self._place_whole(path, data)
+        for folder in dict.fromkeys(path.parent for path in contents):
+            self.sync_folder(folder)
+
+    def _place_whole(self, path: Path, data: bytes) -> None:
         temporary = path.with_name(f".{path.name}.{uuid7()}.tmp")
         fd = self.open_append(temporary, create=True)
         try:
@@ -142,7 +152,6 @@ class Files:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        self.sync_folder(path.parent)
 
 
 @contextmanager

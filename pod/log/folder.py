@@ -58,7 +58,7 @@ def home_of(home: str) -> Path:
     """
     if not is_shared(home):
         return Path(home).absolute()
-    from pod.store.shared import mount
+    from pod.store.mounting import mount
 
     return mount(home, _state_home() / "shared")
 
@@ -333,9 +333,13 @@ class PodFolder:
             self.files.put(path, data)
         return label
 
+    def quarantined(self, path: Path, mark: str) -> Path:
+        """Where what is damaged is put aside."""
+        return self.path / "quarantine" / f"{path.name[:64]}.{mark[:12]}.bad"
+
     def set_aside(self, path: Path, mark: str) -> Path:
         """Moves what is damaged to the pod's quarantine, durably, and returns where it lies now."""
-        target = self.path / "quarantine" / f"{path.name[:64]}.{mark[:12]}.bad"
+        target = self.quarantined(path, mark)
         self.files.make_folder(target.parent)
         self.files.rename(path, target)
         self.files.sync_folder(target.parent)

@@ -321,7 +321,9 @@ class LimitsSection(Section):
         examples=[5.0],
     )
     max_total_tokens: Count | None = Field(
-        default=None, description="Tokens of all requests, input and output.", examples=[20_000_000]
+        default=None,
+        description="Tokens of all requests, input and output. No request is sent whose input would pass it; what the last one answers may.",
+        examples=[20_000_000],
     )
     max_wall_seconds: Seconds | None = Field(
         default=None, examples=[86_400],

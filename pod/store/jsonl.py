@@ -8,14 +8,11 @@ A process that is stopped keeps the lease: nobody takes over from it. Not for ne
 from __future__ import annotations
 
 import base64
-import fcntl
 import json
-import os
 import shutil
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from pod.errors import PodBusy, StoreError
 from pod.log.files import Files, json_of, read_file
 from pod.log.folder import PodFolder, check_name
 from pod.log.lines import now, render
+from pod.log.locking import exclusive
 from pod.log.segment import SegmentWriter, entries
 from pod.store.port import (
     PAGE,
@@ -73,7 +71,7 @@ class JsonlStore:
         with self._lock:
             folder = self._folder(session)
             self._files.make_folder(folder.path)
-            with _exclusive(folder.path):
+            with exclusive(folder.path / "posting"):
                 if (folder.path / _MARK).exists():
                     if not exist_ok:
                         raise SessionExists(session)
@@ -200,7 +198,7 @@ class JsonlStore:
     def set_state(self, session: str, state: str, *, expect: str | None = None) -> bool:
         """Sets the state."""
         folder = self._known(session)
-        with _exclusive(folder.path):
+        with exclusive(folder.path / "posting"):
             if expect is not None and self.head(session).state not in {expect, state}:
                 return False
             self._files.put(folder.path / "state", state.encode())
@@ -264,7 +262,7 @@ class JsonlStore:
         """Leaves a command."""
         folder = self._known(session)
         self._files.make_folder(folder.inbox)
-        with _exclusive(folder.path):
+        with exclusive(folder.path / "posting"):
             waiting = self.posted(session)
             if any(each.id == command for each in waiting):
                 return False
@@ -353,14 +351,3 @@ def _quoted(name: str) -> str:
     """A name as one of a file: no separators, no leading dot."""
     text = quote(name, safe="")
     return f"%2E{text[1:]}" if text.startswith(".") else text
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Generator[None]:
-    """One thread of one process at a time, for a moment."""
-    fd = os.open(folder / "posting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

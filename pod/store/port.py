@@ -9,14 +9,9 @@ nothing more of an older one: that is the fence. All methods block; `pod.store.t
 from __future__ import annotations
 
 import errno
-import os
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
-
-from pod.log.lines import now
-from worker.ids import uuid7
 
 TTL = 30.0
 """Seconds that a lease holds without a sign of life of its owner."""
@@ -213,8 +208,3 @@ class SessionStore(Protocol):
     def close(self) -> None:
         """Gives up what the store holds of the system."""
         ...
-
-
-def new_owner() -> str:
-    """A name for a writer in this process, never used again: who, where, since when."""
-    return f"process {os.getpid()} on {socket.gethostname()} since {now()} ({uuid7()[-8:]})"

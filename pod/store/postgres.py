@@ -150,9 +150,8 @@ class PostgresStore:
         """Removes the session; what belongs to it goes with it."""
 
         def step(connection: Connection) -> None:
-            gone = connection.execute("DELETE FROM session WHERE id = %s AND epoch = %s AND owner = %s", [*lease])
-            if not gone.rowcount:
-                raise self._fenced(lease.session)
+            self._hold(connection, lease)
+            connection.execute("DELETE FROM session WHERE id = %s", [lease.session])
             for table in ("entry", "file", "command"):
                 connection.execute(f"DELETE FROM {table} WHERE session = %s", [lease.session])
 

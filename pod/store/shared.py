@@ -7,12 +7,7 @@ process. One thread shows signs of life for all leases, and brings commands that
 
 from __future__ import annotations
 
-import atexit
-import fcntl
-import hashlib
 import os
-import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -21,19 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pod.errors import PodBusy, PodError, UsageProblem
-from pod.log.files import Files, absent, present, share
+from pod.errors import PodBusy
+from pod.log.files import Files, absent, present
 from pod.log.items import named_artifacts
 from pod.names import of_a_pod
-from pod.store.port import TTL, Fenced, Held, Holding, Lease, NoSession, SessionStore, new_owner
-from worker.ids import uuid7
+from pod.store.owners import is_dead, new_owner, told
+from pod.store.port import TTL, Fenced, Held, Holding, Lease, NoSession, SessionStore
 
 POINTER, INBOX, ARTIFACTS = "pod.json", "inbox/", "artifacts/"
 
 FRESH = 0.2
 """Seconds for which a look at the database counts, and commands are not asked for again."""
-
-_OWNER = re.compile(r"process (?P<pid>\d+) on (?P<host>\S+) since (?P<since>\S+) \((?P<machine>\w+)-\w+\)")
 
 
 class _Local(Files):
@@ -116,16 +109,16 @@ class SharedFiles(Files):
         pod = self._pod(path)
         with pod.lock:
             self.store.create(pod.name, exist_ok=True)
-            owner = f"{new_owner()[:-10]}({_machine()}-{uuid7()[-8:]})"
+            owner = new_owner()
             try:
                 lease = self.store.acquire(pod.name, owner)
             except Held as held:
-                if not _is_dead(held.owner):
-                    raise PodBusy(pod.name, _told(held.owner)) from None
+                if not is_dead(held.owner):
+                    raise PodBusy(pod.name, told(held.owner)) from None
                 try:
                     lease = self.store.acquire(pod.name, owner, over=held.epoch)
                 except Held as other:
-                    raise PodBusy(pod.name, _told(other.owner)) from None
+                    raise PodBusy(pod.name, told(other.owner)) from None
             pod.lease, pod.seen = lease, 0
             self._forget(pod)
             self._update(pod)
@@ -154,7 +147,7 @@ class SharedFiles(Files):
         pod = self._pod(path)
         self.look(path)
         owner, alive = pod.owner
-        return _told(owner) if owner and alive and not _is_dead(owner) else {}
+        return told(owner) if owner and alive and not is_dead(owner) else {}
 
     def lasting(self, durability: str) -> str:
         """All of a shared pod is made durable: a copy that nobody syncs would be lost with its process."""
@@ -502,78 +495,6 @@ class SharedFiles(Files):
         self.store.close()
 
 
-# -- one copy in a process ---------------------------------------------------------------------------------------------
-
-_mounts: dict[str, Path] = {}
-_mounting = threading.Lock()
-
-
-def mount(url: str, where: Path) -> Path:
-    """The copy of a shared home that this process works on, below `where`. The same for the same URL, gone when the process ends.
-
-    Raises `UsageProblem` where the URL is none or the extra is missing.
-    """
-    with _mounting:
-        if url in _mounts:
-            return _mounts[url]
-        try:
-            from pod.store.postgres import NewerSchema, PostgresStore
-        except ImportError:
-            raise UsageProblem(
-                "a home in PostgreSQL needs the extra `postgres`: pip install 'pod-runtime[postgres]'"
-            ) from None
-        plain, ttl = _ttl(url)
-        try:
-            store = PostgresStore(plain, ttl=ttl)
-        except ValueError:
-            raise UsageProblem("the home begins with postgresql:// and is no address of a database") from None
-        try:
-            store.list(limit=1)
-        except OSError as error:
-            store.close()
-            raise PodError(f"{error.strerror}; pods lie there because POD_HOME (or `home`) says so") from None
-        except NewerSchema as error:
-            raise PodError(f"{store.where}: {error}. Update pod-runtime to use it.") from None
-        _sweep(where)
-        home = where / f"{os.getpid()}-{uuid7()[-12:]}"
-        Files().make_folder(home / "pods")
-        fd = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        files = SharedFiles(store, home, ttl=ttl)
-        share(home, files, store.where)
-        _mounts[url] = home
-        atexit.register(_unmount, url, files, fd)
-        return home
-
-
-def _unmount(url: str, files: SharedFiles, fd: int) -> None:
-    home = _mounts.pop(url)
-    files.stop()
-    shutil.rmtree(home, ignore_errors=True)
-    os.close(fd)
-
-
-def _ttl(url: str) -> tuple[str, float]:
-    """The URL without `pod_lease=SECONDS`, and those seconds."""
-    found = re.search(r"[?&]pod_lease=(\d+(?:\.\d+)?)(?=&|$)", url)
-    if found is None:
-        return url, TTL
-    rest = url[: found.start()] + url[found.end() :]
-    return (rest if "?" in rest else rest.replace("&", "?", 1)), float(found[1])
-
-
-def _sweep(where: Path) -> None:
-    """Removes copies whose process is gone."""
-    for home in where.glob("*-*") if where.is_dir() else ():
-        with suppress(OSError):
-            fd = os.open(home / "lock", os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(home, ignore_errors=True)
-            finally:
-                os.close(fd)
-
-
 @contextmanager
 def _as_errors() -> Generator[None]:
     """A session that is gone is an error of writing."""
@@ -581,35 +502,6 @@ def _as_errors() -> Generator[None]:
         yield
     except NoSession as error:
         raise Fenced(error.session, "") from None
-
-
-def _told(owner: str) -> dict[str, Any]:
-    found = _OWNER.fullmatch(owner)
-    return {"host": owner} if found is None else {**found.groupdict(), "pid": int(found["pid"])}
-
-
-def _machine() -> str:
-    """What tells machines, and containers that share one, apart."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    try:
-        told = boot.read_text() + str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return "0"
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
-
-
-def _is_dead(owner: str) -> bool:
-    """Whether an owner was a process of this machine that is gone."""
-    found = _OWNER.fullmatch(owner)
-    if found is None or found["machine"] == "0" or found["machine"] != _machine():
-        return False
-    try:
-        os.kill(int(found["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _fill(path: Path, data: bytes) -> None:

@@ -20,7 +20,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from pod.store.port import PAGE, Conflict, Fenced, Held, Lease, NoSession, SessionExists, SessionStore, new_owner
+from pod.store.owners import new_owner
+from pod.store.port import PAGE, Conflict, Fenced, Held, Lease, NoSession, SessionExists, SessionStore
 from pod.store.threaded import Threaded
 
 ODD = (

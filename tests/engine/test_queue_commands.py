@@ -101,6 +101,11 @@ def inputs(rig: Rig, pod: str) -> int:
     return sum('"kind":"input"' in line for line in lines)
 
 
+def told_its_end(rig: Rig, pod: str) -> bool:
+    """Whether a pod's own log says how its run ended."""
+    return any('"kind":"run_ended"' in file.read_text() for file in (rig.home / "pods" / pod).glob("*.jsonl"))
+
+
 def asked_of(rig: Rig, question: str, *values: object) -> list[tuple[Any, ...]]:
     """What the database says, without a process that asks."""
     path = rig.home / "engine.sqlite"
@@ -283,6 +288,8 @@ def test_what_is_cancelled_is_ended_or_never_begun_and_a_retry_goes_on_with_it(r
             assert {name: row["status"] for name, row in rows(rig).items()} == {"one": "cancelled", "two": "cancelled"}
             assert "has ended already" in rig.pod("queue", "cancel", "tasks/1").text
             assert not (rig.home / "pods" / "tasks" / "1").exists()
+            # Its node hears of it a moment later: only then may the provider answer.
+            until(lambda: told_its_end(rig, "tasks/0"))
             provider.go.set()
             assert "queued again, as tasks/1@2" in rig.pod("queue", "retry", "tasks/1", "tasks/0").text
             again = rig.pod(*batch_words(rig))

@@ -47,19 +47,27 @@ def mute(remaining: int, reset: float) -> dict[str, str]:
 
 
 class Windows:
-    """A provider with a limit of requests for each window of time. `speaks` makes the headers that tell it."""
+    """A provider with a limit of requests for each window of time. `speaks` makes the headers that tell it.
 
-    def __init__(self, speaks: Speaks, *, refusal: int = 429, retry_after: bool = True) -> None:
+    The first window lasts until `burst` requests came, however slow the machine is.
+    """
+
+    def __init__(self, speaks: Speaks, *, refusal: int = 429, retry_after: bool = True, burst: int = 0) -> None:
         self.speaks = speaks
         self.refusal = refusal
         self.retry_after = retry_after
         self.refused = 0
         self.windows: dict[int, int] = {}
+        self._burst = burst
+        self._came = 0
         self._began = time.monotonic()
         self._lock = threading.Lock()
 
     def __call__(self, request: RecordedRequest) -> Step:
         with self._lock:
+            self._came += 1
+            if self._came <= self._burst:
+                self._began = time.monotonic()
             now = time.monotonic() - self._began
             number = int(now // WINDOW)
             reset = (number + 1) * WINDOW - now
@@ -118,7 +126,7 @@ async def test_a_provider_that_refuses_without_a_word_is_asked_by_fewer_at_a_tim
     status: int, kind: str
 ) -> None:
     """B104, B105."""
-    provider = Windows(mute, refusal=status, retry_after=False)
+    provider = Windows(mute, refusal=status, retry_after=False, burst=20)
     with ProviderServer(provider, wire="openai-chat") as server:
         await crowd(server, "openai-chat", asks=1, max_attempts=30, base=0.05, cap=0.2)
     (view,) = paces().view()
@@ -165,7 +173,8 @@ async def test_another_key_another_model_and_another_address_have_paces_of_their
 
         def account(server: ProviderServer = one, key: str = "PACE_TEST_KEY", name: str = "m", **more: Any) -> Any:
             settings = ModelSettings(base_url=server.url, api_key_env=key, **more)
-            return create_model(f"openai-chat:{name}", settings).account  # type: ignore[attr-defined]
+            model: Any = create_model(f"openai-chat:{name}", settings)
+            return model.account
 
         assert account() == account() == account(extra_headers={"x-trace": "1"})
         project = account(extra_headers={"OpenAI-Project": "p"})

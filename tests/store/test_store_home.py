@@ -30,7 +30,7 @@ from pod.log.inbox import Command, post  # noqa: E402
 from pod.operations import clear  # noqa: E402
 from pod.peek import glance  # noqa: E402
 from pod.reading import SessionReader  # noqa: E402
-from pod.store.shared import _sweep, _ttl  # noqa: E402
+from pod.store.mounting import address, sweep  # noqa: E402
 from worker.items import UserItem  # noqa: E402
 from worker.models.base import Request  # noqa: E402
 from worker.testing import ScriptedModel, call  # noqa: E402
@@ -101,7 +101,9 @@ def test_a_record_that_no_sync_acknowledged_is_nowhere_else(here: Path, there: P
 def test_b069_a_pod_that_lives_elsewhere_is_busy_and_says_where(here: Path, there: Path, database: str) -> None:
     session = create(here)
     with psycopg.connect(database) as connection:
-        connection.execute("UPDATE pod.session SET owner = 'process 7 on faraway since 2026-01-01T00:00:00Z (abc-def)'")
+        connection.execute(
+            "UPDATE pod.session SET owner = 'process 7 on faraway since 2026-01-01T00:00:00Z (abc/7/9 def)'"
+        )
     with pytest.raises(PodBusy, match="in use by process 7 on faraway since 2026-01-01T00:00:00Z"):
         reopen(there)
     with pytest.raises(StoreError, match="faraway"):
@@ -361,7 +363,7 @@ def test_copies_of_dead_processes_are_removed_and_those_in_use_stay(tmp_path: Pa
         (tmp_path / name / "lock").touch()
     with (tmp_path / "2-alive" / "lock").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        _sweep(tmp_path)
+        sweep(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["2-alive"]
 
 
@@ -375,4 +377,4 @@ def test_copies_of_dead_processes_are_removed_and_those_in_use_stay(tmp_path: Pa
     ],
 )
 def test_the_seconds_of_a_lease_stand_in_the_address(url: str, plain: str, ttl: float) -> None:
-    assert _ttl(url) == (plain, ttl)
+    assert address(url) == (plain, ttl)

@@ -9,7 +9,8 @@ import pytest
 from store.cutting_proxy import proxy
 from store.pg_server import Server
 
-from pod.store.port import Entry, Fenced, Held, Lease, SessionStore, Unreachable, new_owner
+from pod.store.owners import new_owner
+from pod.store.port import Entry, Fenced, Held, Lease, SessionStore, Unreachable
 
 psycopg = pytest.importorskip("psycopg", reason="the extra `postgres` is not installed: its tests are left out")
 

@@ -64,7 +64,8 @@ def shell_environment(extra: Iterable[str] = ()) -> dict[str, str]:
     wanted = set(extra)
     listed = {key: value for key, value in os.environ.items() if key in ALLOWED or key.startswith("LC_")}
     passed = {key: _LOGIN.sub(r"\1\2\3\4", value) for key, value in listed.items()}
-    passed = {key: value for key, value in passed.items() if key not in secrets_in(passed)}
+    secrets = secrets_in(passed)
+    passed = {key: value for key, value in passed.items() if key not in secrets}
     passed |= {key: value for key, value in os.environ.items() if key in wanted}
     passed.setdefault("PATH", os.defpath)
     if not any(key == "LANG" or key.startswith("LC_") for key in passed):

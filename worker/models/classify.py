@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from worker.errors import (
@@ -29,6 +28,7 @@ from worker.errors import (
     TooLargeForTier,
 )
 from worker.models.base import StopReason, Usage
+from worker.rates import http_date
 
 MAX_MESSAGE = 1_000
 """Characters of a provider's message that an error keeps."""
@@ -372,14 +372,8 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
     seconds = _number(value)
     if seconds is not None:
         return seconds
-    try:
-        date = parsedate_to_datetime(value)
-    except (TypeError, ValueError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    current = datetime.now(UTC).timestamp() if now is None else now
-    return max(date.timestamp() - current, 0.0)
+    at = http_date(value)
+    return None if at is None else max(at - (time.time() if now is None else now), 0.0)
 
 
 def _number(text: str | None) -> float | None:

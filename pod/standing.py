@@ -1,4 +1,4 @@
-"""How the pod of a task stands before the batch goes on: read from its log, which is what counts after a kill."""
+"""How the pod of a task stands before somebody goes on with it: read from its log, which is what counts after a kill."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pod.log.folder import PodFolder
 from pod.result import RunResult, last_result, result_of
 from pod.session import load
 from pod.state import PodState
-from worker.results import Paused
+from worker.results import Failed, Paused
 
 ALONE_FROM = 2
 """Fruitless starts from which a task is begun last, with no other beside it: what brings a process down must not take others along."""
@@ -28,7 +28,6 @@ class Standing:
     ended: RunResult | None = None
     starts: int = 0
     cost_usd: float = 0.0
-    known: RunResult | None = None
     waits: bool = False
 
 
@@ -40,9 +39,8 @@ def standing_of(folder: PodFolder) -> Standing | None:
         state = load(folder.segment_path(folder.pointer().segment))
     except (PodError, OSError):
         return None
-    known = last_result(state, folder.name) if state.last_run is not None else None
-    ended = known if _is_over(state) else None
-    return Standing(ended, state.fruitless_starts, state.totals.cost_usd, known, bool(state.approvals))
+    ended = last_result(state, folder.name) if _is_over(state) else None
+    return Standing(ended, state.fruitless_starts, state.totals.cost_usd, bool(state.approvals))
 
 
 def _is_over(state: PodState) -> bool:
@@ -55,25 +53,17 @@ def waiting(folder: PodFolder) -> RunResult:
     return result_of(Paused(tuple(state.approvals)), state, folder.name, state.run)
 
 
-def poisoned(folder: PodFolder, standing: Standing) -> RunResult:
-    """The result of a task that is given up: it was begun too often, and nothing came of it."""
-    said = given_up(folder, standing, "`--retry-failed` again in its batch")
-    base = standing.known or RunResult(pod=folder.name, session="", segment="", run=None, status="failed")
-    return base.model_copy(
-        update={
-            "status": "failed",
-            "text": None,
-            "error": said,
-            "error_kind": POISONED,
-            "why_runtime_stopped": POISONED,
-            "exit_code": 1,
-        }
+def poisoned(folder: PodFolder, starts: int) -> RunResult:
+    """The result of a task that is given up: it was begun too often, and nothing came of it. Blocks. Raises as `pod.session.load` does."""
+    state = load(folder.segment_path(folder.pointer().segment))
+    return result_of(
+        Failed(POISONED, given_up(folder, starts, "`--retry-failed` again in its batch")), state, folder.name, state.run
     )
 
 
-def given_up(folder: PodFolder, standing: Standing, again: str) -> str:
+def given_up(folder: PodFolder, starts: int, again: str) -> str:
     """Why a task is given up, and the ways on; `again` is the one beside a try by hand."""
     return (
-        f"it was begun {standing.starts} times, and each time its process ended before anything came of it; "
+        f"it was begun {starts} times, and each time its process ended before anything came of it; "
         f"`pod resume {folder.name}` tries it alone, {again}"
     )

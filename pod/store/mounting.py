@@ -1,0 +1,84 @@
+"""The copy of a shared home that a process works on: made at the first use, gone with the process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import threading
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from pod.errors import PodError, UsageProblem
+from pod.log.files import Files, share
+from pod.staging import abandoned, owned
+from pod.store.port import TTL
+from pod.store.shared import SharedFiles
+from worker.ids import uuid7
+
+_mounts: dict[str, Path] = {}
+_mounting = threading.Lock()
+
+
+def mount(url: str, where: Path) -> Path:
+    """The copy of a shared home that this process works on, below `where`. The same for the same URL, gone when the process ends.
+
+    Raises `UsageProblem` where the URL is none or the extra is missing, `PodError` where it can't be reached.
+    """
+    with _mounting:
+        if url in _mounts:
+            return _mounts[url]
+        try:
+            from pod.store.postgres import NewerSchema, PostgresStore
+        except ImportError:
+            raise UsageProblem(
+                "a home in PostgreSQL needs the extra `postgres`: pip install 'pod-runtime[postgres]'"
+            ) from None
+        plain, ttl = address(url)
+        try:
+            store = PostgresStore(plain, ttl=ttl)
+        except ValueError:
+            raise UsageProblem("the home begins with postgresql:// and is no address of a database") from None
+        try:
+            store.list(limit=1)
+        except OSError as error:
+            store.close()
+            raise PodError(f"{error.strerror}; pods lie there because POD_HOME (or `home`) says so") from None
+        except NewerSchema as error:
+            raise PodError(f"{store.where}: {error}. Update pod-runtime to use it.") from None
+        sweep(where)
+        home = where / f"{os.getpid()}-{uuid7()[-12:]}"
+        Files().make_folder(home / "pods")
+        held = ExitStack()
+        held.enter_context(owned(home))
+        files = SharedFiles(store, home, ttl=ttl)
+        share(home, files, store.where)
+        _mounts[url] = home
+        atexit.register(_unmount, url, files, held)
+        return home
+
+
+def _unmount(url: str, files: SharedFiles, held: ExitStack) -> None:
+    home = _mounts.pop(url)
+    files.stop()
+    shutil.rmtree(home, ignore_errors=True)
+    held.close()
+
+
+def address(url: str) -> tuple[str, float]:
+    """The URL without `pod_lease=SECONDS`, and those seconds."""
+    found = re.search(r"[?&]pod_lease=(\d+(?:\.\d+)?)(?=&|$)", url)
+    if found is None:
+        return url, TTL
+    rest = url[: found.start()] + url[found.end() :]
+    return (rest if "?" in rest else rest.replace("&", "?", 1)), float(found[1])
+
+
+def sweep(where: Path) -> None:
+    """Removes copies whose process is gone."""
+    for home in where.glob("*-*") if where.is_dir() else ():
+        with suppress(OSError), abandoned(home, time.time()) as over:
+            if over:
+                shutil.rmtree(home, ignore_errors=True)
