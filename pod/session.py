@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pod.carry import Carry
 from pod.errors import LogLost
+from pod.journal import spent_unbooked
 from pod.log import entries as e
 from pod.log.files import Files, files_of
 from pod.log.folder import PodFolder, Pointer, check_name
@@ -105,9 +106,20 @@ class Session:
         session = cls(folder, pointer, writer, state, family, durability, gate)
         session.put(_lease(max(state.generation, pointer.generation) + 1))
         if state.compaction is not None:
-            session.put(e.CompactionInterrupted(compaction=state.compaction))
+            session._died_compacting(state.compaction)
         writer.sync_now()
         return session
+
+    def _died_compacting(self, label: str) -> None:
+        """Marks a compaction that died, and books what its worker had spent by then."""
+        spent = spent_unbooked(self.folder, self.pointer.segment, label) if self.state.rung else {}
+        if spent:
+            self.put(
+                e.CompactionRung(
+                    compaction=label, rung=self.state.rung, state="failed", reason="interrupted", figures=spent
+                )
+            )
+        self.put(e.CompactionInterrupted(compaction=label))
 
     def close(self) -> None:
         """Gives the pod free for other writers."""

@@ -83,6 +83,7 @@ class PodState:
     manifest: str = ""
     generation: int = 0
     compaction: str | None = None
+    rung: str = ""
     approvals: dict[str, ApprovalAsked] = field(default_factory=dict[str, ApprovalAsked])
     ended: e.RunEndedEntry | None = None
     last_word: w.ReplyRecord | None = None
@@ -346,7 +347,7 @@ class PodState:
             case e.Lease():
                 self._opened(record)
             case e.CompactionStarted():
-                self.compaction = record.compaction
+                self.compaction, self.rung = record.compaction, ""
             case e.CompactionRung():
                 self._rung(record)
             case e.CheckpointMade():
@@ -438,19 +439,9 @@ class PodState:
         self.last_word = None if any(isinstance(item, ToolCallItem) for item in record.items) else record
         self.last_reply_at = seconds(at)
         self.last_estimate = record.estimate
-        usage = record.counts
         if not self.first_reported:
             self.first_reported = record.usage.input_tokens or 0
-        self._spend(
-            "worker",
-            record.model,
-            requests=1,
-            prompt_tokens=usage.input_tokens or 0,
-            cached_tokens=usage.cached_tokens,
-            output_tokens=usage.output_tokens,
-            cost_usd=record.cost_usd or 0.0,
-            unpriced=1 if record.cost_usd is None else 0,
-        )
+        self._spend("worker", record.model, **paid(record))
         self._saved(self.savings.replied(record))
 
     def _saved(self, by_cause: Mapping[Cause, float]) -> None:
@@ -460,6 +451,7 @@ class PodState:
             self.history.count(**{name: usd})
 
     def _rung(self, record: e.CompactionRung) -> None:
+        self.rung = record.rung if record.state == "tried" else ""
         figures = record.figures
         if record.state in {"done", "failed"} and figures.get("requests"):
             self._compacted(str(figures.get("model", "")), {k: float(figures.get(k, 0) or 0) for k in _SPENT})
@@ -536,6 +528,16 @@ class PodState:
 
 
 _SPENT = ("requests", "prompt_tokens", "cached_tokens", "output_tokens", "cost_usd", "unpriced")
+
+
+def paid(reply: w.ReplyRecord) -> dict[str, float]:
+    """What a reply counts for in the totals."""
+    usage = reply.counts
+    figures = (
+        1, usage.input_tokens or 0, usage.cached_tokens, usage.output_tokens, reply.cost_usd or 0.0,
+        1 if reply.cost_usd is None else 0,
+    )  # fmt: skip
+    return dict(zip(_SPENT, figures, strict=True))
 
 
 def _driven(run: OpenRun) -> Driven:

@@ -222,8 +222,10 @@ anyio.run(main, backend=backend)
 async def test_b078_killed_while_compacting_leaves_the_old_or_the_new_segment_and_a_mark(
     rig: Rig, point: str, anyio_backend_name: str
 ) -> None:
-    """B078: never half of it; the attempt is marked interrupted once, and a new compaction can run."""
+    """B078: never half of it; the attempt is marked interrupted once, what it had cost is booked once, and a new one can run."""
     rig.run_in_process(DIES_WHILE_COMPACTING, anyio_backend_name, point, check=9)
+    replies = [r for log in rig.worker_logs() for r in rig.worker_records(log) if isinstance(r, ReplyRecord)]
+    assert len(replies) == {"after the start": 0, "in the worker": 1}.get(point, 2)
     new = point == "after the pointer"
     assert len(rig.segments()) == (2 if new else 1)
     load(rig.segments()[-1])
@@ -232,6 +234,10 @@ async def test_b078_killed_while_compacting_leaves_the_old_or_the_new_segment_an
     for _ in range(2):
         async with rig.open(agent, made, tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
             assert pod.state.compaction is None
+            booked = pod.state.totals.by.get("compaction:offline:s", {})
+            assert booked.get("requests", 0) == len(replies)
+            assert booked.get("prompt_tokens", 0) == sum(reply.usage.input_tokens or 0 for reply in replies)
+            assert pod.state.history.counters.worker_requests == len(replies)
     assert len(rig.of(e.CompactionInterrupted)) == (0 if new else 1)
     async with rig.open(agent, made, tools=[Counted(1_200).tool], compact_model=summariser()) as pod:
         result = (await pod.resume()).raise_for_status()
