@@ -224,6 +224,13 @@ def appends() -> list[Row]:
     return [Row("append in PostgreSQL to a fenced insert by hand", row["ratio"], 1.5, row["note"])] if row else []
 
 
+def engines() -> list[Row]:
+    """Activations that do nothing, on the engine and on the library below it, where that is installed."""
+    row = run("engine_cost.py", "5", "500")
+    name = "activation on the engine, CPU to a bare workflow"
+    return [Row(name, row["ratio"], 1.5, row["note"])] if row else []
+
+
 def main() -> int:
     """Measures and prints; 1 where a bound was passed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -232,7 +239,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     parts: list[Callable[[], list[Row]]] = [
-        lambda: starts(options.reps), lambda: resumes(options.reps), appends, lambda: loops(options.reps, options.quick)
+        lambda: starts(options.reps), lambda: resumes(options.reps), appends, engines,
+        lambda: loops(options.reps, options.quick)
     ]  # fmt: skip
     rows: list[Row] = []
     print(f"{'what':<52} {'measured':>9} {'bound':>7}  note")
