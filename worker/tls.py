@@ -1,0 +1,48 @@
+"""The TLS settings of all connections of this process. To make them, every certificate that the machine trusts is read: once for
+a process, not once for a pod.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import ssl
+
+NAMED = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""What names other certificates than those of the machine."""
+
+_State: TypeAlias = tuple[tuple[str, int, int], ...]
+
+_lock = threading.Lock()
+_made: tuple[_State, ssl.SSLContext] | None = None
+
+
+def tls() -> ssl.SSLContext:
+    """As `httpx2` makes them. Made at the first use, and anew where other certificates are named or those have changed. Blocks."""
+    global _made
+    import httpx2
+
+    with _lock:
+        state = _certificates()
+        if _made is None or _made[0] != state:
+            _made = state, httpx2.create_ssl_context()
+        return _made[1]
+
+
+def _certificates() -> _State:
+    """Where they are, each place with its size and time of change."""
+    import ssl
+
+    machine = ssl.get_default_verify_paths()
+    places = [os.environ.get(name, "") for name in NAMED] + [machine.openssl_cafile, machine.openssl_capath]
+    found: list[tuple[str, int, int]] = []
+    for place in places:
+        try:
+            info = os.stat(place)
+            found.append((place, info.st_size, info.st_mtime_ns))
+        except OSError:
+            found.append((place, 0, 0))
+    return tuple(found)
