@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ def _certificates() -> _State:
     import ssl
 
     machine = ssl.get_default_verify_paths()
-    places = [os.environ.get(name, "") for name in NAMED] + [machine.openssl_cafile, machine.openssl_capath]
-    found: list[tuple[str, int, int]] = []
-    for place in places:
-        try:
-            info = os.stat(place)
-            found.append((place, info.st_size, info.st_mtime_ns))
-        except OSError:
-            found.append((place, 0, 0))
-    return tuple(found)
+    places = [*(os.environ.get(name, "") for name in NAMED), machine.openssl_cafile, machine.openssl_capath]
+    return tuple((place, *_looked_at(Path(place))) if place else ("", 0, 0) for place in places)
+
+
+def _looked_at(place: Path) -> tuple[int, int]:
+    try:
+        info = place.stat()
+    except OSError:
+        return 0, 0
+    return info.st_size, info.st_mtime_ns
