@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,15 @@ def workplace(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="pod-crash-", dir=MEMORY) as folder:
         yield Path(folder)
+
+
+def digest(folder: Path, *more: object) -> bytes:
+    """Of all names and bytes below a folder, and of what else is given: where it is the same, a process finds the same."""
+    found = sha256(repr(more).encode())
+    for path in sorted(folder.rglob("*")):
+        data = path.read_bytes() if path.is_file() else b""
+        found.update(f"{path.relative_to(folder)} {path.is_dir()} {len(data)} ".encode() + data)
+    return found.digest()
 
 
 def python(*arguments: object, **more: Any) -> subprocess.Popen[str]:
