@@ -5,7 +5,8 @@ line. Everything is imported and warm before, so that a child costs little more 
 
 A point names `backend` and `source` of the job, and either `at` and `when` of a crash, or `count` (the operations of a whole
 job are answered), or `seed` and `kills` (SIGKILLs at random moments), or `part`, `of` and `odd` (see `Snapshots`). With `every`,
-the first resume crashes too, at each of its operations up to that number (`then` says on which side), each from the same state.
+the first resume crashes too, at each of its operations up to that number (`then` says on which side), each from the same state; and
+it is resumed once from each state that this leaves.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 import trio
 from crash.crash_check import Left, check_end
 from crash.crash_job import Outside, run
+from crash.crash_shards import digest
 
 from pod.log import segment
 from pod.log.files import Files
@@ -112,12 +114,16 @@ def serve(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
     base = folder / "base"
     shutil.rmtree(base, ignore_errors=True)
     root.rename(base)
+    met = set[bytes]()
     for number in range(1, point["every"] + 1):
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(base, root)
         if not crash(root, number, point["then"], backend, source):
             return {"crashes": number}
-        finish(root, backend, source, [*left, Left.by(Outside(root))])
+        now = Left.by(Outside(root))
+        if (found := digest(Outside(root).home, Outside(root).done())) not in met:
+            met.add(found)
+            finish(root, backend, source, [*left, now])
     return {"crashes": point["every"] + 1}
 
 
