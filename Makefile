@@ -3,6 +3,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+# Bytecode is kept, whatever the environment says: each of many processes would else compile all of it again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test check bench bench-estimator bench-prune eval docs soak mutations clean setup
 

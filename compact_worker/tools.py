@@ -4,8 +4,8 @@ prefix."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import anyio.to_thread
@@ -64,6 +64,7 @@ class Named(BaseModel):
     reason: str = ""
 
 
+@cache
 def declared_write_summary() -> Tool:
     """The tool that a pod declares among its own, so that a compaction can continue its prefix byte for byte.
 
@@ -119,11 +120,37 @@ def live_write_summary(declared: Tool, draft: Draft) -> Tool:
     return replace(declared, call=write)
 
 
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the tools of one compaction work on."""
+
+    log: PrefixItems
+    draft: Draft
+    files: Files
+    family: Family
+
+
 def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family) -> tuple[Tool, ...]:
     """The seven tools of a worker that starts from an overview."""
+    desk = Desk(log, draft, files, family)
+    return tuple(_at(desk, each) for each in _declared())
+
+
+def _at(desk: Desk, declared: Tool) -> Tool:
+    """A tool as it works on this desk: same name, description and schema."""
+
+    def call(values: dict[str, Any], context: ToolContext) -> Any:
+        return declared.call(values, replace(context, deps=desk))
+
+    return replace(declared, call=call)
+
+
+@cache
+def _declared() -> tuple[Tool, ...]:
+    """The seven tools, made once: their schemas cost more than a short compaction. Their `deps` is a desk."""
 
     @tool(name="search_session_log", prunable=True)
-    async def search_session_log(query: str, offset: int = 0, limit: int = session.HITS) -> ToolOutput:
+    async def search_session_log(deps: Desk, query: str, offset: int = 0, limit: int = session.HITS) -> ToolOutput:
         """Finds items of the summarised part whose text holds a word or phrase (literal, case does not matter).
 
         Args:
@@ -131,10 +158,10 @@ def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family)
             offset: how many hits to pass over
             limit: how many hits to show, at most 50
         """
-        return await anyio.to_thread.run_sync(session.search, log, query, offset, limit, family)
+        return await anyio.to_thread.run_sync(session.search, deps.log, query, offset, limit, deps.family)
 
     @tool(name="read_session_items", prunable=True)
-    async def read_session_items(offset: int, limit: int = 20, mode: session.Mode = "brief") -> ToolOutput:
+    async def read_session_items(deps: Desk, offset: int, limit: int = 20, mode: session.Mode = "brief") -> ToolOutput:
         """Reads items of the summarised part by number. An answer is bounded and says where to go on.
 
         Args:
@@ -142,10 +169,10 @@ def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family)
             limit: how many items, at most 80
             mode: brief (messages, summaries of tool results) or full (tool content and arguments too)
         """
-        return await anyio.to_thread.run_sync(session.read_items, log, offset, limit, mode, family)
+        return await anyio.to_thread.run_sync(session.read_items, deps.log, offset, limit, mode, deps.family)
 
     @tool(name="read_file", prunable=True)
-    async def read_file(path: str, offset: int = 1, limit: int = READ_LINES) -> ToolOutput:
+    async def read_file(deps: Desk, path: str, offset: int = 1, limit: int = READ_LINES) -> ToolOutput:
         """Reads lines of a file as it is now.
 
         Args:
@@ -153,8 +180,8 @@ def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family)
             offset: number of the first line, from 1
             limit: how many lines
         """
-        found = await files.slice(path, offset, limit)
-        text = clip(found.text, tokens=session.MAX_TOKENS, size=session.MAX_BYTES, family=family)
+        found = await deps.files.slice(path, offset, limit)
+        text = clip(found.text, tokens=session.MAX_TOKENS, size=session.MAX_BYTES, family=deps.family)
         last = found.last
         if len(text) < len(found.text):
             last = found.first + text.count("\n")
@@ -163,7 +190,7 @@ def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family)
         return ToolOutput(summary=f"read_file {found.name} lines {found.first}-{last}{of}", content=text)
 
     @tool(name="mark_read_required", resource="path")
-    async def mark_read_required(path: str, offset: int = 1, limit: int | None = None) -> ToolOutput:
+    async def mark_read_required(deps: Desk, path: str, offset: int = 1, limit: int | None = None) -> ToolOutput:
         """Marks lines of a file that the agent must have in view after the compaction; charged against a budget.
 
         Args:
@@ -171,43 +198,43 @@ def overview_tools(log: PrefixItems, draft: Draft, files: Files, family: Family)
             offset: number of the first line, from 1
             limit: how many lines; without it, to the end of the file
         """
-        name, cost = await draft.mark(path, offset, limit)
-        ranges = ", ".join(f"{r.first}-{r.last}" for r in draft.marks[name])
+        name, cost = await deps.draft.mark(path, offset, limit)
+        ranges = ", ".join(f"{r.first}-{r.last}" for r in deps.draft.marks[name])
         return ToolOutput(
-            summary=f"marked {name} lines {ranges} ({cost:,} tokens); {draft.left:,} of {draft.budget:,} tokens left"
+            summary=f"marked {name} lines {ranges} ({cost:,} tokens); {deps.draft.left:,} of {deps.draft.budget:,} tokens left"
         )
 
     @tool(name="unmark", resource="path")
-    async def unmark(path: str) -> ToolOutput:
+    async def unmark(deps: Desk, path: str) -> ToolOutput:
         """Takes a file out: it is neither read again nor named, also where it was touched recently.
 
         Args:
             path: the file
         """
-        name, known = await anyio.to_thread.run_sync(draft.unmark, path)
+        name, known = await anyio.to_thread.run_sync(deps.draft.unmark, path)
         was = "taken out" if known else "will not be named"
-        return ToolOutput(summary=f"{name}: {was}; {draft.left:,} of {draft.budget:,} tokens left")
+        return ToolOutput(summary=f"{name}: {was}; {deps.draft.left:,} of {deps.draft.budget:,} tokens left")
 
     @tool(name="add_reference", resource="path")
-    async def add_reference(path: str, reason: str = "") -> ToolOutput:
+    async def add_reference(deps: Desk, path: str, reason: str = "") -> ToolOutput:
         """Names a file that the agent may want to read again, without its content.
 
         Args:
             path: the file
             reason: why, in a few words
         """
-        name = await draft.refer(path, reason)
-        marked = name in draft.marks
+        name = await deps.draft.refer(path, reason)
+        marked = name in deps.draft.marks
         return ToolOutput(summary=f"{name} is marked to be read already" if marked else f"{name} will be named")
 
     @tool(name=WRITE_SUMMARY, prunable=False, resource="text")
-    async def write_summary(text: str) -> ToolOutput:
+    async def write_summary(deps: Desk, text: str) -> ToolOutput:
         """Hands over the summary. A later call replaces it; the last valid text counts.
 
         Args:
             text: the summary, with the sections that the order names
         """
-        return ToolOutput.from_text(_recorded(await _write(draft, text), draft))
+        return ToolOutput.from_text(_recorded(await _write(deps.draft, text), deps.draft))
 
     return (
         search_session_log, read_session_items, read_file, mark_read_required, unmark, add_reference, write_summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 
 import pytest
@@ -24,6 +25,12 @@ settings.load_profile("suite")
 def fresh_paces() -> None:
     """What a test's server said of limits is not for a later one that gets the same port."""
     paces().forget()
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Three for two cores: a quarter of the time tests wait, for disks, for time limits, for processes that end."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores + (cores + 1) // 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

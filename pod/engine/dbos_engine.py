@@ -223,6 +223,8 @@ class DbosEngine:
                 "name": APPLICATION, "system_database_engine": self._database, "application_version": VERSION, "executor_id": self.worker,
                 "serializer": DBOSPortableJSONSerializer(), "enable_otlp": False, "use_listen_notify": False,
                 "scheduler_polling_interval_sec": 1.0,
+                # Nothing here waits for its notifications; but its end does, for the poller's sleep.
+                "notification_listener_polling_interval_sec": 0.1,
             }
         )  # fmt: skip
 

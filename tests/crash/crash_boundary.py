@@ -32,7 +32,7 @@ from worker.testing import call, reply, say
 from worker.testing.scripted import Step
 from worker.tools import Tool, tool
 
-STEPS, LAST = 7, 6
+STEPS, LAST = 4, 3
 """All steps, and the last one of the first window."""
 
 TASK, STEER = "take all steps", "one more thing: be quick"
@@ -89,7 +89,7 @@ class World:
             self.files.point(f"did:{n}")
             if n == LAST and self.asks in ("compact", "interrupt"):
                 post(PodFolder(self.rig.home, "p", self.files), Command(kind=self.asks))
-            return filler(1_000, f"step {n}")
+            return filler(2_000, f"step {n}")
 
         return step
 

@@ -5,7 +5,8 @@ line. Everything is imported and warm before, so that a child costs little more 
 
 A point names `backend` and `source` of the job, and either `at` and `when` of a crash, or `count` (the operations of a whole
 job are answered), or `seed` and `kills` (SIGKILLs at random moments), or `part`, `of` and `odd` (see `Snapshots`). With `every`,
-the first resume crashes too, at each of its operations up to that number (`then` says on which side), each from the same state.
+the first resume crashes too, at each of its operations up to that number (`then` says on which side), each from the same state; and
+it is resumed once from each state that this leaves.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 import trio
 from crash.crash_check import Left, check_end
 from crash.crash_job import Outside, run
+from crash.crash_shards import digest
 
 from pod.log import segment
 from pod.log.files import Files
@@ -79,17 +81,18 @@ def crash(root: Path, at: int | str, when: Any, backend: str, source: str) -> bo
 
 
 def finish(root: Path, backend: str, source: str, left: list[Left]) -> None:
+    """Resumes the job in a child, as `resume` does."""
+    assert in_child(root.with_suffix(".errors"), lambda: resume(root, backend, source, left)) == 0
+
+
+def resume(root: Path, backend: str, source: str, left: list[Left]) -> None:
     """Resumes the job with ordinary files to its end, and checks everything."""
-
-    def work() -> None:
-        outside = Outside(root)
-        text = run(outside, backend, source)
-        check_end(outside, text)
-        for each in left:
-            each.kept(outside)
-        Left.by(outside)
-
-    assert in_child(root.with_suffix(".errors"), work) == 0
+    outside = Outside(root)
+    text = run(outside, backend, source)
+    check_end(outside, text)
+    for each in left:
+        each.kept(outside)
+    Left.by(outside)
 
 
 def serve(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
@@ -111,12 +114,16 @@ def serve(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
     base = folder / "base"
     shutil.rmtree(base, ignore_errors=True)
     root.rename(base)
+    met = set[bytes]()
     for number in range(1, point["every"] + 1):
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(base, root)
         if not crash(root, number, point["then"], backend, source):
             return {"crashes": number}
-        finish(root, backend, source, [*left, Left.by(Outside(root))])
+        now = Left.by(Outside(root))
+        if (found := digest(Outside(root).home, Outside(root).done())) not in met:
+            met.add(found)
+            finish(root, backend, source, [*left, now])
     return {"crashes": point["every"] + 1}
 
 
@@ -178,7 +185,7 @@ class Snapshots(CrashingFiles):
 
 
 def snapshots(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
-    """Runs the job once, and resumes it from each state that it was in."""
+    """Runs the job once, and resumes it from each state that it was in: one child for the job, one for all that follows."""
     root, states = folder / "job", folder / "states"
     clear(states)
     backend, source = point["backend"], point["source"]
@@ -188,15 +195,18 @@ def snapshots(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
         outside.files = Snapshots(outside, states, point["part"], point["of"], point["odd"])
         check_end(outside, run(outside, backend, source))
 
+    def rest() -> None:
+        for state in found:
+            shutil.rmtree(root)
+            shutil.copytree(state, root)
+            try:
+                resume(root, backend, source, [Left.by(Outside(root))])
+            except BaseException as error:
+                raise Failure(f"from {state.name}: {error}") from error
+
     assert in_child(root.with_suffix(".errors"), work) == 0
     found = sorted(states.iterdir())
-    for state in found:
-        shutil.rmtree(root)
-        state.rename(root)
-        try:
-            finish(root, backend, source, [Left.by(Outside(root))])
-        except (Failure, AssertionError) as error:
-            raise Failure(f"{state.name}: {error}") from error
+    assert in_child(root.with_suffix(".errors"), rest, LIMIT + len(found)) == 0, "the time was up"
     return {"states": len(found)}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 from crash.crash_boundary import LATCH, TASK, World, disk_after, drive, fresh, policies, record
+from crash.crash_shards import digest
 
 from pod import Pod, RunResult
 from pod.errors import PodError
@@ -38,10 +39,16 @@ def test_a_boundary_that_died_at_any_operation_is_made_once_in_the_end(base: Pat
     """Before and after each write, sync, rename and pointer; an acknowledgement that nobody got is one of them."""
     files, within = record(base, policy)
     assert len(within) > 20
+    met = set[bytes]()
     for number in within:
         world = disk_after(files, files.ops[:number], base.with_name("world"), policy, lost)
+        if (found := digest(world.rig.home, world.calls)) in met:
+            continue  # the same files as before: a sync
+        met.add(found)
         print("after", number, files.ops[number - 1].kind, files.ops[number - 1].path)
         world.check(drive(policy, world.finish))
+    print(len(met), "of", len(within))
+    assert len(met) > 5
 
 
 # -- the files refuse ----------------------------------------------------------------------------------------------

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from crash.crash_shards import VARIANTS, drive
+from crash.crash_shards import VARIANTS, Drivers, drivers
 
 pytestmark = pytest.mark.slow
 
 
-def operations(tmp_path: Path) -> list[list[str]]:
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    with drivers(tmp_path_factory.mktemp("drivers")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def logs(drive: Drivers) -> list[list[str]]:
     """The operations of the job in each variant."""
-    answers = drive([{"count": True, **variant} for variant in VARIANTS], tmp_path)
+    answers = drive([{"count": True, **variant} for variant in VARIANTS])
     return [next(a["log"] for a in answers if a["point"]["backend"] == v["backend"]) for v in VARIANTS]
 
 
@@ -22,21 +29,24 @@ def place(log: list[str], name: str, number: int = 1) -> int:
     return [at for at, found in enumerate(log, 1) if found.startswith(name)][number - 1]
 
 
-def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everything_once(tmp_path: Path) -> None:
+def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everything_once(
+    drive: Drivers, logs: list[list[str]]
+) -> None:
     """B063, B074, B078: before and after each write, sync, rename and start of a tool, and in the middle of each write."""
     parts = [{"part": n, "of": 2, "odd": odd, **variant} for odd, variant in enumerate(VARIANTS) for n in range(2)]
-    logs = operations(tmp_path)
     # What a dead process leaves is what a copy of its files holds; that it dies is the matter of each twelfth operation.
     dies: list[dict[str, Any]] = []
     for variant, log in zip(VARIANTS, logs, strict=True):
         for turn, at in enumerate(range(1 + len(dies) % 12, len(log) + 1, 12)):
             dies.append({"at": at, "when": ("before", "during", "after")[turn % 3], **variant})
-    answers = drive([*parts, *dies], tmp_path)
+    answers = drive([*parts, *dies])
     assert sum(answer.get("crashes", 0) for answer in answers) == len(dies) >= 40
     assert sum(answer.get("states", 0) for answer in answers) > 250
 
 
-def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(tmp_path: Path) -> None:
+def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(
+    drive: Drivers, logs: list[list[str]]
+) -> None:
     """The recovery is crashed at its first operations, from states in which it has something to do."""
     bases = [
         ("point did:india", 1, 0, "before"),
@@ -49,16 +59,15 @@ def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(tmp_
         ("write", 0, 0, "before"),
     ]
     points: list[dict[str, Any]] = []
-    logs = operations(tmp_path)
     for n, (name, number, further, when) in enumerate(bases):
         variant = n // 2 % 2
         at = place(logs[variant], name, number) + further
         points.append({"at": at, "when": when, "every": 14, "then": ("before", "during")[n % 2], **VARIANTS[variant]})
-    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) > 80
+    assert sum(answer["crashes"] for answer in drive(points)) > 80
 
 
 @pytest.mark.parametrize("seed", [20260131])
-def test_forty_kills_at_random_moments_lose_nothing_and_repeat_nothing(tmp_path: Path, seed: int) -> None:
+def test_forty_kills_at_random_moments_lose_nothing_and_repeat_nothing(drive: Drivers, seed: int) -> None:
     """The seeds of a failure stand in its report."""
     points = [{"seed": seed + n, "kills": 10, "within": 0.15, **VARIANTS[n % 2]} for n in range(4)]
-    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == 40
+    assert sum(answer["crashes"] for answer in drive(points)) == 40

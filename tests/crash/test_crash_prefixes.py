@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from crash.crash_check import Left, check_end
 from crash.crash_job import NAME, Outside, run
-from crash.crash_shards import VARIANTS, workplace
+from crash.crash_shards import VARIANTS, digest, workplace
 
 from pod.errors import PodNotFound
 from pod.log.inbox import waiting
@@ -113,17 +113,23 @@ def test_every_prefix_opens_with_all_that_was_acknowledged_and_goes_on_to_the_ri
         files = record(folder / "recorded", variant)
         chosen = interesting(files.ops, random.Random(SEED))
         segments: list[str] = []
+        met = set[bytes]()
         for number, state in enumerate(replay_prefixes(files, folder / "states", lost=lost)):
             ops = files.ops[:number]
             segments.append(opens(restore(state, folder / "opened", ops, did(ops))))
             if number not in chosen:
                 continue
             for effects in worlds(files.ops, number):
+                # A sync, say, leaves another promise behind and the same files: how a pod goes on from these is known then.
+                if (found := digest(state, effects)) in met:
+                    continue
+                met.add(found)
                 outside = restore(state, folder / "resumed", ops, effects)
                 print("prefix", number, "of", len(files.ops), "with effects", effects)
                 check_end(outside, run(outside, **variant))
         assert len(segments) == len(files.ops) + 1 > 300
         assert len(set(segments)) == 4, "before the pod was made, and its three segments, one after the other"
+        assert len(met) >= 20
         changes = sum(a != b for a, b in pairwise(segments))
         assert changes == 3, "the pointer never goes back"
 

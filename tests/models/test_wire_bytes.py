@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -41,68 +42,64 @@ PAYLOADS = {
     "anthropic": ("anthropic", '{"type":"thinking","thinking":"t","signature":"s"}'),
 }
 
-text = st.sampled_from(["", " ", "a", "bc", "<context>", "é𝄞"])
-reply = st.sampled_from(["", "r1", "r2"])
-call_id = st.sampled_from(["c1", "c2", "bad id!"])
+TEXTS = ["", " ", "a", "bc", "<context>", "é𝄞"]
+REPLIES = ["", "r1", "r2"]
+CALL_IDS = ["c1", "c2", "bad id!"]
 
 
+@cache
 def items(name: str) -> st.SearchStrategy[Item]:
+    """Any item of these texts and ids; all of them are made once."""
     provider, payload = PAYLOADS[name]
-    return st.one_of(
-        st.builds(UserItem, id=st.just("i"), text=text),
-        st.builds(UserItem, id=st.just("i"), text=text, images=st.just((Image(media_type="image/png", data="QQ=="),))),
-        st.builds(AssistantItem, id=st.just("i"), text=text, reply=reply),
-        st.builds(
-            ReasoningItem,
-            id=st.just("i"),
-            provider=st.sampled_from([provider, "other"]),
-            model=st.just("m"),
-            payload=st.just(payload),
-            reply=reply,
+    image = Image(media_type="image/png", data="QQ==")
+    foreign: dict[str, Any] = {"id": "i", "provider": "other", "model": "m"}
+    kinds: list[list[Item]] = [
+        [UserItem(id="i", text=text) for text in TEXTS],
+        [UserItem(id="i", text=text, images=(image,)) for text in TEXTS],
+        [AssistantItem(id="i", text=text, reply=reply) for text in TEXTS for reply in REPLIES],
+        [
+            ReasoningItem(id="i", provider=who, model="m", payload=payload, reply=reply)
+            for who in (provider, "other")
+            for reply in REPLIES
+        ],
+        [
+            ToolCallItem(id="i", call_id=call_id, name="t", arguments="{}", reply=reply)
+            for call_id in CALL_IDS
+            for reply in REPLIES
+        ],
+        [
+            ToolResultItem(id="i", call_id=call_id, name="t", status="ok", summary=text)
+            for call_id in CALL_IDS
+            for text in TEXTS
+        ],
+        [ContextItem(id="i", kind="notice", text=text) for text in TEXTS],
+        [OrderItem(id="i", text=text, tag="T") for text in TEXTS],
+        [
+            OpaqueItem(id="i", provider=who, model="m", payload='{"type":"compaction"}', source_hash="h", readable=text)
+            for who in (provider, "other")
+            for text in TEXTS
+        ],
+        [OpaqueItem(**foreign, payload="{}", reply=reply) for reply in REPLIES],
+    ]
+    return st.one_of([st.sampled_from(kind) for kind in kinds])
+
+
+@cache
+def steps(name: str) -> st.SearchStrategy[list[tuple[str, Any]]]:
+    return st.lists(
+        st.one_of(
+            st.tuples(st.just("extend"), st.lists(items(name), min_size=1, max_size=4)),
+            st.tuples(st.just("replace"), st.tuples(st.integers(0, 40), items(name))),
+            st.tuples(st.just("body"), st.none()),
         ),
-        st.builds(
-            ToolCallItem, id=st.just("i"), call_id=call_id, name=st.just("t"), arguments=st.just("{}"), reply=reply
-        ),
-        st.builds(
-            ToolResultItem, id=st.just("i"), call_id=call_id, name=st.just("t"), status=st.just("ok"), summary=text
-        ),
-        st.builds(ContextItem, id=st.just("i"), kind=st.just("notice"), text=text),
-        st.builds(OrderItem, id=st.just("i"), text=text, tag=st.just("T")),
-        st.builds(
-            OpaqueItem,
-            id=st.just("i"),
-            provider=st.sampled_from([provider, "other"]),
-            model=st.just("m"),
-            payload=st.just('{"type":"compaction"}'),
-            source_hash=st.just("h"),
-            readable=text,
-        ),
-        st.builds(
-            OpaqueItem,
-            id=st.just("i"),
-            provider=st.just("other"),
-            model=st.just("m"),
-            payload=st.just("{}"),
-            reply=reply,
-        ),
+        max_size=12,
     )
 
 
 @st.composite
 def runs(draw: Any) -> tuple[str, list[Item], list[tuple[str, Any]]]:
     name = draw(st.sampled_from(sorted(ENCODERS)))
-    first = draw(st.lists(items(name), max_size=12))
-    steps = draw(
-        st.lists(
-            st.one_of(
-                st.tuples(st.just("extend"), st.lists(items(name), min_size=1, max_size=4)),
-                st.tuples(st.just("replace"), st.tuples(st.integers(0, 40), items(name))),
-                st.tuples(st.just("body"), st.none()),
-            ),
-            max_size=12,
-        )
-    )
-    return name, first, steps
+    return name, draw(st.lists(items(name), max_size=12)), draw(steps(name))
 
 
 @settings(max_examples=250, deadline=None)

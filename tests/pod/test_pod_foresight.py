@@ -31,11 +31,13 @@ async def foreseen(rig: Rig, model: str, **sections: Any) -> list[tuple[Next, Ne
     )  # fmt: skip
     agent = Agent(caller(TOTAL), name=model, capabilities=setup.models_of(made.model)[0].capabilities)
     tool, found, coming = Counted(1_400).tool, list[tuple[Next, Next, bool, bool]](), None
+    pruned = 0
     for number in range(TOTAL):
         async with rig.open(agent, made, tools=[tool], compact_model=summariser()) as pod:
-            before = len(rig.of(Pruned)), pod.state.totals.compactions
+            compacted = pod.state.totals.compactions
             result = await (pod.run("go") if number == 0 else pod.resume())
-            prunes, compactions = len(rig.of(Pruned)) - before[0], pod.state.totals.compactions - before[1]
+            prunes, compactions = len(rig.of(Pruned)) - pruned, pod.state.totals.compactions - compacted
+            pruned += prunes
         assert result.status == "limit"
         if coming is not None:
             found.append((coming[0], coming[1], prunes > 0, compactions > 0))
@@ -44,7 +46,7 @@ async def foreseen(rig: Rig, model: str, **sections: Any) -> list[tuple[Next, Ne
     return found
 
 
-@pytest.mark.parametrize("model", [PRICED, FREE])
+@pytest.mark.parametrize(("model", "anyio_backend"), [(PRICED, "asyncio"), (FREE, "trio")])
 @pytest.mark.parametrize(
     "prune",
     [

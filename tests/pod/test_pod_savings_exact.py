@@ -99,8 +99,11 @@ async def played(
 
 
 @pytest.mark.parametrize(
-    ("prices", "lost"),
-    [*zip(PRICES, ("warm", "cold", "between"), strict=True), *zip(PRICES, ("cold", "between", "warm"), strict=True)],
+    ("prices", "lost", "anyio_backend"),
+    [
+        *zip(PRICES, ("warm", "cold", "between"), ("asyncio", "trio", "asyncio"), strict=True),
+        *zip(PRICES, ("cold", "between", "warm"), ("trio", "asyncio", "trio"), strict=True),
+    ],
 )
 @pytest.mark.parametrize("telling", ["nothing", "reads", "reads and writes", "a rest too"])
 @pytest.mark.parametrize("change", ["prune", "compaction"])

@@ -177,6 +177,7 @@ def test_b095_items_and_artifacts_are_text_on_a_terminal_and_themselves_in_a_pip
 
 def test_a_pipe_and_a_file_get_the_answer_unchanged_and_a_terminal_gets_it_visible(shell: Shell) -> None:
     target = shell.root / "out.txt"
+    shell.fresh = False
     with ProviderServer([Answer(ALL)] * 3) as server:
         manifest = shell.manifest(server)
         piped = shell.pod("run", manifest, "x", "-p")

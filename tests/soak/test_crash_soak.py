@@ -6,23 +6,30 @@ import random
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crash.crash_check import Left, check_end
 from crash.crash_job import Outside, run
-from crash.crash_shards import VARIANTS, drive, python, workplace
+from crash.crash_shards import VARIANTS, Drivers, drivers, python, workplace
 
 JOB = Path(__file__).parents[1] / "crash" / "crash_job.py"
 TODAY = int(time.time())
 
 
+@pytest.fixture(scope="module")
+def drive(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
+    with drivers(tmp_path_factory.mktemp("drivers")) as made:
+        yield made
+
+
 @pytest.mark.parametrize("repeat", range(3))
-def test_forty_kills_at_random_moments(tmp_path: Path, repeat: int) -> None:
+def test_forty_kills_at_random_moments(drive: Drivers, repeat: int) -> None:
     points = [{"seed": TODAY + 100 * repeat + n, "kills": 10, "within": 0.15, **VARIANTS[n % 2]} for n in range(4)]
     print("seeds", [point["seed"] for point in points])
-    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == 40
+    assert sum(answer["crashes"] for answer in drive(points)) == 40
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=["overview", "prefix"])
@@ -57,9 +64,9 @@ def killed_to_its_end(folder: Path, variant: dict[str, str], rng: random.Random,
     return len(left)
 
 
-def test_a_pod_that_dies_at_each_of_its_operations_does_everything_once(tmp_path: Path) -> None:
+def test_a_pod_that_dies_at_each_of_its_operations_does_everything_once(drive: Drivers) -> None:
     """Every point with a real death; the suite itself takes most of them from copies of what a dead process leaves."""
-    answers = drive([{"count": True, **variant} for variant in VARIANTS], tmp_path)
+    answers = drive([{"count": True, **variant} for variant in VARIANTS])
     logs = [next(a["log"] for a in answers if a["point"]["backend"] == v["backend"]) for v in VARIANTS]
     points: list[dict[str, Any]] = []
     for parity, (when, variant, log) in enumerate(zip(("before", "after"), VARIANTS, logs, strict=True)):
@@ -67,4 +74,4 @@ def test_a_pod_that_dies_at_each_of_its_operations_does_everything_once(tmp_path
             points.append({"at": at, "when": when, **variant})
             if name == "write" and at % 2 == parity:
                 points.append({"at": at, "when": "during", **variant})
-    assert sum(answer["crashes"] for answer in drive(points, tmp_path)) == len(points) > 600
+    assert sum(answer["crashes"] for answer in drive(points)) == len(points) > 600

@@ -20,6 +20,7 @@ from anyio import to_thread
 from worker.addresses import PORTS, HostEntry, canonical_host
 from worker.builtin.web_address import Resolve, checked_addresses, is_literal, look_up
 from worker.builtin.web_text import Kind
+from worker.tls import tls as shared_tls
 from worker.tools import ToolFault
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Fetcher:
         """One request: what came, or where it leads."""
         import httpx2
 
-        tls = self.tls or await to_thread.run_sync(httpx2.create_ssl_context)
+        tls = self.tls or await to_thread.run_sync(shared_tls)
         proxy = _proxy(target) if self.proxy else None
         if proxy is None or is_literal(target.host):
             addresses = await checked_addresses(target.host, target.port, self.resolve, private=self.private)

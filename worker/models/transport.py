@@ -24,6 +24,7 @@ from worker.models.base import Heard, ModelSettings
 from worker.models.classify import classify
 from worker.models.sse import EventTooLarge, SSEParser
 from worker.pacing import Account
+from worker.tls import tls
 
 SDK: TypeAlias = Literal["openai", "anthropic"]
 
@@ -360,7 +361,7 @@ class Transport:
         loop = anyio.lowlevel.current_token()
         if self._client is None or self._loop != loop:
             self._key = self._read_key()
-            # Importing an SDK and making its TLS context take up to two seconds of CPU (facts, providers 1.1).
+            # Importing an SDK and reading the certificates take up to two seconds of CPU (facts, providers 1.1).
             client = await anyio.to_thread.run_sync(self._build, self._key, abandon_on_cancel=True)
             if self._client is not None and self._loop == loop:
                 await client.close()
@@ -389,7 +390,9 @@ class Transport:
             sdk = importlib.import_module(self._sdk)
         except ImportError as e:
             raise ConfigError(f"the package {self._sdk!r} is needed for {self._model}: pip install {self._sdk}") from e
-        made: dict[str, Any] = {"api_key": key, "base_url": self._base_url, "max_retries": 0}
+        made: dict[str, Any] = {
+            "api_key": key, "base_url": self._base_url, "max_retries": 0, "http_client": sdk.DefaultAsyncHttpxClient(verify=tls()),
+        }  # fmt: skip
         if self._sdk == "anthropic":
             return sdk.AsyncAnthropic(**made)
         if urlsplit(self._base_url).hostname != "api.openai.com":

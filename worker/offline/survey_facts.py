@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Any, cast
 
@@ -89,6 +90,7 @@ def joined(facts: Sequence[Fact]) -> Fact:
     )
 
 
+@lru_cache(maxsize=4096)
 def read_fact(line: str) -> Fact | Instruction | None:
     """The fact or instruction in a line, whatever stands around it; None where there is none, or only a part of one."""
     start = line.find('["')
@@ -136,6 +138,12 @@ class Modules:
         self._by_name: dict[str, str] = {}
         for path in sorted(self.paths):
             self._by_name.setdefault(self._name(path), path)
+
+    @classmethod
+    @lru_cache(maxsize=8)
+    def of(cls, paths: tuple[str, ...]) -> Modules:
+        """The modules of these files; of a set that is asked for again, those made before."""
+        return cls(paths)
 
     def count(self, path: str, statements: Sequence[Sequence[Import]]) -> Counter[str]:
         """For each other file of the set, how many of these statements of the file `path` name it."""

@@ -78,7 +78,7 @@ class Reader:
         """Finds the files in the listings, if they can all be in view. Raises `Missing`."""
         if self.latest is None or not self.latest.flags & LARGE:
             self.files = self.stops.all()
-        self.modules = Modules(self.files) if self.files is not None else self._lookups()
+        self.modules = Modules.of(tuple(self.files)) if self.files is not None else self._lookups()
         problems = self.stops.problems()
         if problems or (self.files is not None and not any(path.endswith(".py") for path in self.files)):
             problems = problems or ["there are no Python files"]
