@@ -88,10 +88,13 @@ def _next(name: str, where: str) -> str:
 
 def _tell_manifest(name: str) -> None:
     """What the pod may do here, since its manifest came with it: all that it would start, ask or send a key to."""
+    from pod.log.texts import texts_of
     from pod.stored import stored_manifest
+    from worker.masking import marks_in
 
+    folder = PodFolder(default_home(), name)
     try:
-        manifest, _ = stored_manifest(PodFolder(default_home(), name))
+        manifest, _ = stored_manifest(folder)
     except UsageProblem as problem:
         note(f"pod {name}: {problem}")
         return
@@ -102,6 +105,8 @@ def _tell_manifest(name: str) -> None:
     note(f"pod {name}: its manifest: {one_line(', '.join(facts), 300)}")
     for what in starts(manifest):
         note(f"pod {name}: its manifest {one_line(what, 300)}")
+    if marks := marks_in(folder.blob(texts_of(folder, folder.pointer().segment)["manifest"])):
+        note(f"pod {name}: its manifest takes in values of this environment: {one_line(', '.join(marks), 300)}")
 
 
 def starts(manifest: Manifest) -> Iterator[str]:

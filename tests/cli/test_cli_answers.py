@@ -109,6 +109,9 @@ def test_deny_all_runs_none_and_tells_the_model_why(asked: Rig) -> None:
         assert len(lines) == 3 and all("not today" in line and "; by " in line for line in lines), shown
         assert all(any(what in line for line in lines) for what in ("one.txt", "two.txt", "touch three.txt"))
     assert done.err.count("not today") == 3, "the result of a denied call is not told a second time"
+    [segment] = asked.pod("inspect", "a", "--json").json["segments"]
+    assert (segment["tools"], segment["denied"], segment["errors"]) == (3, 3, 0)
+    assert "3 (3 denied)" in asked.pod("inspect", "a").text and "failed)" not in asked.pod("inspect", "a").text
 
 
 def test_a_beginning_or_an_end_of_an_id_is_enough_where_it_is_one_questions(asked: Rig) -> None:
