@@ -19,7 +19,7 @@ from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
 from worker.records import Syncing, ToolResult, ToolStarted
 from worker.results import Failed, Outcome, Paused
-from worker.text import untagged
+from worker.text import clipped, untagged
 from worker.tool_output import ArtifactStore, cap
 from worker.tools import Tool, ToolContext, ToolFault
 
@@ -277,7 +277,7 @@ class Caller:
         )
 
     def _unknown(self, name: str) -> str:
-        name = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..."
+        name = clipped(name, LONGEST_NAME)
         near = difflib.get_close_matches(name, self.tools, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return f"there is no tool named {name!r}.{hint} Available: {', '.join(sorted(self.tools)) or 'none'}"

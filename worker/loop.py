@@ -31,6 +31,7 @@ from worker.models.base import Delta, Reply
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord, Warned
 from worker.results import Failed, Finished, Outcome, Yielded
 from worker.sending import Answered, OverBudget, Sender
+from worker.text import clipped
 
 EMPTY_REPLIES = 1
 """How often an empty reply is asked again."""
@@ -228,7 +229,7 @@ class Worker:
                 booked=booking.booked,
                 whole=booking.whole,
                 stop=reply.stop,
-                native_stop=reply.native_stop[:LONGEST_WORD],
+                native_stop=clipped(reply.native_stop, LONGEST_WORD),
                 model=model.name,
                 provider_id=self.ledger.gate.id(reply.provider_id),
                 estimate=estimate,

@@ -12,7 +12,7 @@ from tests.security.hostile import SCREEN, UNSEEN
 from tests.security.redteam_rig import KEY, World
 from worker.gate import LONGEST_ID
 from worker.records import ReplyRecord, ToolResult
-from worker.testing.provider_server import Answer, ProviderServer, Raw, RecordedRequest, Step
+from worker.testing.provider_server import Answer, Http, ProviderServer, Raw, RecordedRequest, Step
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +89,25 @@ async def test_an_id_as_providers_choose_them_stays(world: World) -> None:
     assert [m["tool_call_id"] for m in sent if m["role"] == "tool"] == [
         c["id"] for m in sent for c in m.get("tool_calls", ())
     ]
+
+
+async def test_b083_a_cut_leaves_no_part_of_a_secret_in_what_a_provider_says(world: World) -> None:
+    """B083: errors that are tried again, the last one, its word for why it stopped; each is cut somewhere."""
+
+    def refusal(before: int) -> Step:
+        message = f"{'a' * before} {KEY} {'b' * 900}"
+        return Http(500, {"error": {"message": message}}, headers={"retry-after": "0"})
+
+    waiting: list[Step] = [refusal(cut - left) for cut in (300, 500, 1_000) for left in (9, 12, 16, 20)]
+    first: list[Step] = [Answer(f"so {KEY}", stop=f"{'c' * 185}{KEY}{'c' * 300}")]
+    for name, steps, status in (("one", [*waiting, *first], "finished"), ("two", [waiting[-1]] * 3, "failed")):
+        with ProviderServer(steps) as server:
+            retry = {"max_attempts": 13 if name == "one" else 2, "max_seconds": 60}
+            async with world.pod(world.manifest(server, retry=retry), name=name) as pod:
+                result = await pod.run("go")
+        assert result.status == status, result.error
+        below = world.below_home()
+        assert b"aaa" in below and KEY[:8].encode() not in below and KEY[:8] not in str(result.error)
 
 
 async def test_ids_that_come_again_are_told_apart(world: World) -> None:

@@ -12,10 +12,11 @@ from pod.cli.text import question_lines
 from tests.mcp.mcp_rig import listed, raw, seen
 from tests.pod.pod_rig import Agent, Rig, compacting, manifest, summariser, until
 from tests.security.redteam_rig import World
+from tests.wires.wires_rig import MODELS
 from worker.items import ToolResultItem
-from worker.records import ToolResult, Warned
+from worker.records import Retry, ToolResult, Warned
 from worker.testing import call, say
-from worker.testing.provider_server import Call
+from worker.testing.provider_server import Answer, Call, Http, ProviderServer
 
 pytestmark = pytest.mark.anyio
 
@@ -123,6 +124,33 @@ async def test_a_question_about_a_servers_tool_shows_all_that_it_is_given(world:
         and "\x1b" not in shown
     )
     assert called(world.work) == []
+
+
+PICTURE = (
+    "import base64; data = base64.b64encode(b'\\x89PNG\\r\\n\\x1a\\n' + b'no picture behind it').decode()\n"
+    "send(id=id, result={'content': [{'type': 'image', 'mimeType': 'image/png', 'data': data}]})"
+)
+
+
+@pytest.mark.parametrize("wire", ["openai-chat", "openai", "anthropic"])
+async def test_a_picture_that_the_provider_refuses_is_left_out_and_ends_no_run(
+    wire: Any, world: World, monkeypatch: Any
+) -> None:
+    """It would be refused again with each later request."""
+    monkeypatch.setenv("PROVIDER_KEY", "key-for-tests")
+    server = {"name": "s", "command": raw(world.work, "s", PICTURE), "effect": "read"}
+    refusal = Http(400, {"error": {"type": "invalid_request_error", "message": "messages.2: Could not process image"}})
+    steps = [Answer(calls=[Call("s__work", {})]), refusal, Answer(calls=[Call("s__work", {})]), Answer("done")]
+    with ProviderServer(steps, wire=wire) as provider:
+        made = world.manifest(provider, mcp=[server], model={"name": MODELS[wire], "api_key_env": "PROVIDER_KEY"})
+        async with world.pod(made) as pod:
+            result = await pod.run("go")
+    bodies = [request.body.decode() for request in provider.requests]
+    assert result.status == "finished" and len(bodies) == 4
+    assert "KGgpubyBwaWN0dXJl" in bodies[1]
+    assert all("KGgpubyBwaWN0dXJl" not in body and "an image was left out" in body for body in bodies[2:])
+    [retry] = [record for record in world.log() if isinstance(record, Retry)]
+    assert "pictures are left out from now on" in retry.message
 
 
 # -- other words than before

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from worker.mcp.words import Screen, TooDeep
 from worker.schemas import BadSchema, checked_schema
-from worker.text import clean, size
+from worker.text import clean, clipped, size
 
 MOST_TOOLS = 10_000
 """Tools of one server that are looked at."""
@@ -23,6 +23,9 @@ LONGEST_SCHEMA = 65_536
 
 MOST_SCHEMAS = 16 * 1024 * 1024
 """Bytes of all schemas of a server: what is behind them is not looked at."""
+
+MOST_LISTED = 32 * 1024 * 1024
+"""Bytes of all that a server lists, as JSON: one that lists more has no tools."""
 
 LONGEST_NAME = 512
 """Characters of a server's own name for a tool."""
@@ -92,6 +95,18 @@ def listing_of(listed: Iterable[object], named: Callable[[str], str] = str, scre
     return Listing(tuple(good), tuple(sorted(unfit.items())))
 
 
+def weight(listed: Iterable[object]) -> int:
+    """The bytes of tools as JSON; some for one that can't be written so."""
+    return sum(map(_weight, listed))
+
+
+def _weight(tool: object) -> int:
+    try:
+        return len(json.dumps(tool))
+    except (ValueError, RecursionError):
+        return 16 * LONGEST_SCHEMA
+
+
 def _of_one_name(tools: Iterable[str], named: Callable[[str], str]) -> dict[str, str]:
     """Tools that would be called the same here, each with the reason."""
     mine: dict[str, list[str]] = {}
@@ -130,13 +145,13 @@ def _schema(text: str, screen: Screen) -> dict[str, Any]:
         if key in schema:
             raise BadSchema(f"has {key!r} at its root, which providers refuse")
     if schema.setdefault("type", "object") != "object":
-        raise BadSchema(f'is of the type {json.dumps(schema["type"])[:60]} at its root, not "object"')
+        raise BadSchema(f'is of the type {clipped(json.dumps(schema["type"]), 60)} at its root, not "object"')
     properties = schema.setdefault("properties", {})
     if isinstance(properties, dict):
         for key in cast("dict[str, Any]", properties):
             if _PROPERTY.fullmatch(key) is None:
                 raise BadSchema(
-                    f"has a property {key[:80]!r}: providers take letters, digits, '_', '.' and '-', at most 64"
+                    f"has a property {clipped(key, 80)!r}: providers take letters, digits, '_', '.' and '-', at most 64"
                 )
     try:
         return cast("dict[str, Any]", checked_schema(json.dumps(schema)))

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from worker.builtin.terminal import PlainText
 from worker.items import Image, ToolOutput
-from worker.text import size
+from worker.text import clipped, size
 
 MOST_PICTURES = 8
 LARGEST_PICTURE = 3_750_000
@@ -71,7 +71,7 @@ def _words(part: dict[str, Any]) -> str:
             kind = inside.get("mimeType") or "of unknown kind"
             return f"[resource {inside.get('uri')}, {kind}, {size(_bytes(inside.get('blob')))}: not shown]"
         case _:
-            return f"[a part of the unknown kind {str(part.get('type'))[:60]!r}: not shown]"
+            return f"[a part of the unknown kind {clipped(str(part.get('type')), 60)!r}: not shown]"
 
 
 def _picture(part: dict[str, Any], before: Sequence[Image]) -> Image | str:

@@ -28,9 +28,10 @@ from mcp.types import (
 from worker.items import ToolOutput
 from worker.mcp.asking import Asked, Incoming, Outgoing
 from worker.mcp.define import ServerFault
-from worker.mcp.definitions import MOST_TOOLS, Listing, listing_of
+from worker.mcp.definitions import MOST_LISTED, MOST_TOOLS, Listing, listing_of, weight
 from worker.mcp.results import output_of
 from worker.mcp.words import Screen
+from worker.text import size
 from worker.tools import ToolFault
 
 MOST_PAGES = 200
@@ -61,13 +62,18 @@ class Session:
     async def listing(self, named: Callable[[str], str]) -> Listing:
         """The tools that the server lists, each looked at alone; `named` gives what one is called here. Raises `ServerFault`."""
         found: list[object] = []
+        total = 0
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             raw = await self._page(cursor)
             tools, cursor = raw.get("tools"), raw.get("nextCursor")
             if not isinstance(tools, list):
                 raise ServerFault("its list of tools is none")
-            found += cast("list[object]", tools)
+            page = cast("list[object]", tools)
+            found += page
+            total += await anyio.to_thread.run_sync(weight, page)
+            if total > MOST_LISTED:
+                raise ServerFault(f"it lists tools of more than {size(MOST_LISTED)}")
             if len(found) > MOST_TOOLS:
                 raise ServerFault(f"it lists more than {MOST_TOOLS:,} tools")
             if not isinstance(cursor, str) or not cursor:
