@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, cast
+from urllib.parse import unquote
 
 from interceptors.commands import readings, split
 from worker.addresses import address_of
@@ -32,6 +34,21 @@ PATH_ARGUMENTS = frozenset(
     }
 )
 """Arguments of file tools that name a path."""
+
+PATH_WORDS = frozenset(
+    {
+        "path", "paths", "file", "files", "filepath", "filepaths", "filename", "filenames", "folder", "folders", "dir", "dirs",
+        "directory", "directories", "src", "dst", "dest",
+    }
+)  # fmt: skip
+"""The last words of such names where somebody else chose them (a server's): `repo_path`, `outputFile`."""
+
+URL_WORDS = frozenset({"url", "urls", "uri", "uris"})
+"""The last words of names of arguments that may name a file as `file:///...`."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_HOME = re.compile(r"^\$(?:HOME\b|\{HOME\})")
+_FILE_URL = re.compile(r"file:(?://[^/]*)?(?=/)", re.IGNORECASE)
 
 ARTIFACT = "artifact:"
 """Paths that begin so name the pod's own artifacts, which are readable."""
@@ -118,21 +135,54 @@ def facts_of(ctx: CallContext, scope: PathScope | None) -> CallFacts:
 
 
 def paths_of(tool: Tool, arguments: dict[str, Any]) -> list[str]:
-    """The paths that a call names, at any depth of its arguments: those typed as paths, and for a tool on files those of a
-    name in `PATH_ARGUMENTS` or of its `resource`. To a tool that reads artifacts of the pod their names are no paths.
+    """The paths that a call names, at any depth of its arguments: those typed as paths, and for a tool on files those of a name that
+    says so (`names_a_path`). To a tool that reads artifacts of the pod their names are no paths.
+
+    A tool whose arguments are described elsewhere may take `file:///etc/hosts`, `~root/x` and `$HOME/x` for the files that they stand
+    for: both are paths then.
     """
-    typed, names = tool.path_parameters, path_names(tool)
-    if not names:
+    typed = tool.path_parameters
+    if not typed and tool.effect not in ("read", "write"):
         return []
-    found = [path for name, value in members(arguments) if name in names for path in _texts(value, name in typed)]
+    found: list[str] = []
+    for name, value in members(arguments):
+        if names_a_path(tool, name):
+            found += _texts(value, name in typed)
+        if _is_foreign(tool) and (names_a_path(tool, name) or _last_word(name) in URL_WORDS):
+            found += (path for text in _texts(value, False) if (path := _stands_for(text)))
     return [path for path in found if not (tool.reads_artifacts and path.startswith(ARTIFACT))]
 
 
-def path_names(tool: Tool) -> frozenset[str]:
-    """The names of arguments that a tool takes for paths."""
+def names_a_path(tool: Tool, argument: str) -> bool:
+    """Whether an argument of a tool is taken for a path, by its type or its name."""
+    if argument in tool.path_parameters:
+        return True
     if tool.effect not in ("read", "write"):
-        return tool.path_parameters
-    return tool.path_parameters | PATH_ARGUMENTS | ({tool.resource} if tool.resource else set[str]())
+        return False
+    return (
+        argument in PATH_ARGUMENTS
+        or argument == tool.resource
+        or (_is_foreign(tool) and _last_word(argument) in PATH_WORDS)
+    )
+
+
+def _is_foreign(tool: Tool) -> bool:
+    """Whether nothing here knows what a tool takes its arguments for, but for a schema: the tool of a server."""
+    return tool.validate is None and tool.effect in ("read", "write")
+
+
+def _last_word(name: str) -> str:
+    words = _WORD.findall(name)
+    return words[-1].lower() if words else ""
+
+
+def _stands_for(text: str) -> str:
+    """The path in the URL of a file, or behind a home folder; nothing where a text is no such thing."""
+    found = _FILE_URL.match(text.strip())
+    if found is not None:
+        return unquote(re.split("[?#]", text.strip()[found.end() :])[0])
+    expanded = os.path.expanduser(_HOME.sub("~", text))  # noqa: PTH111 (a user that there is not is no error)
+    return "" if expanded == text else expanded
 
 
 def _texts(value: object, tables: bool) -> Iterator[str]:
@@ -146,6 +196,11 @@ def _texts(value: object, tables: bool) -> Iterator[str]:
             waiting += reversed(cast("Sequence[object]", each))
         elif tables and isinstance(each, dict):
             waiting += reversed(list(cast("dict[str, object]", each).values()))
+
+
+def _is_paths(value: object) -> bool:
+    """Whether an argument holds paths and nothing else that a human would have to see."""
+    return isinstance(value, str) or (isinstance(value, list) and all(map(_is_paths, cast("list[object]", value))))
 
 
 def _file_facts(tool: str, effect: Effect, paths: Sequence[str], scope: PathScope | None) -> CallFacts:
@@ -188,7 +243,8 @@ def describe(tool: Tool, facts: CallFacts, arguments: dict[str, Any]) -> Told:
     if facts.effect == "process" and isinstance(command, str):
         said, shown = command, frozenset({"command"})
     elif facts.effect in ("read", "write") and facts.parts and canonical(arguments) not in facts.parts[0]:
-        said, shown = ", ".join(min(part, key=len) for part in facts.parts), path_names(tool)
+        said = ", ".join(min(part, key=len) for part in facts.parts)
+        shown = frozenset(name for name, value in arguments.items() if names_a_path(tool, name) and _is_paths(value))
     elif url:
         said, shown = str(url), frozenset({"url"})
     else:

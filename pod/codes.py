@@ -26,6 +26,9 @@ INBOX_REFUSED = "inbox_refused"
 INSTRUCTIONS = "instructions"
 """Something about the instruction files."""
 
+MCP_ALTERED = "mcp.altered"
+"""A server describes a tool otherwise than before."""
+
 MCP_SERVER = "mcp.server"
 """A server of tools is not running, or some of its tools can't be offered."""
 

@@ -12,10 +12,14 @@ from typing import Any
 
 from pod.errors import UsageProblem
 from pod.log.folder import default_home, local_home
+from pod.log.texts import USES, way_out
 from pod.manifest import Manifest
 from pod.session import Session
 from worker.builtin.sandbox import Sandbox
 from worker.builtin.scope import Scope
+
+_LONGEST_NAME = 255
+"""Bytes of a file's name that systems take."""
 
 
 def of_the_home(home: Path, roots: Iterable[Path]) -> list[Path]:
@@ -51,10 +55,17 @@ def files_text(files: Sequence[Path]) -> dict[str, str]:
 
 
 def manifest_files(session: Session) -> tuple[Path, ...]:
-    """The files that a session's manifest was read from, as far as its log tells. Blocks."""
+    """The files that a session's manifest was read from. Blocks. Raises `UsageProblem` where the list of them is lost: nothing would
+    keep the agent's tools from them."""
     label = session.state.blobs.get("files", "")
-    if not label or not session.folder.holds(label):
+    if not label:
         return ()
+    if not session.folder.holds(label):
+        name = session.folder.name
+        raise UsageProblem(
+            f"pod {name!r} can't go on by itself: its {USES['files']} is lost, and its tools could write them; "
+            f"{way_out(name, ('files',))} goes on"
+        )
     found: Any = json.loads(session.folder.blob(label))
     return tuple(Path(each) for each in found)
 
@@ -71,14 +82,20 @@ def _user_folder() -> Path:
 
 
 def _programs(command: Sequence[str], cwd: Path) -> Iterator[Path]:
-    """The program of a command, and files among its arguments: a script that an interpreter is given."""
+    """The program of a command, and files among its arguments: a script that an interpreter is given. One that is not there yet is among
+    them: whoever made it would decide what runs."""
     for number, word in enumerate(command):
-        place = cwd / word
         if number == 0 and "/" not in word:
             where = shutil.which(word)
             if where is not None:
                 yield Path(where)
-        elif place.is_file():
+            continue
+        name = Path(word.partition("=")[2] if word.startswith("-") else word)
+        if not name.parts or any(len(os.fsencode(part)) > _LONGEST_NAME or "\0" in part for part in name.parts):
+            continue  # a program's text (`python -c`), or nothing
+        place = cwd / name
+        looks_like_one = number == 0 or len(name.parts) > 1 or bool(name.suffix) or word.startswith("./")
+        if place.is_file() or (looks_like_one and not os.path.lexists(place)):
             yield place
 
 

@@ -47,6 +47,7 @@ from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.mcp.define import LABEL
 from worker.mcp.servers import Servers
+from worker.mcp.words import Screen
 from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
@@ -155,7 +156,7 @@ class Pod:
         """
         root = _whole(home, "home") or default_home()
         found, cwd = kept(PodFolder(root, check_name(name))), options.pop("cwd", None)
-        found.require("manifest", *([] if cwd else ["cwd"]))
+        found.require("manifest", "files", *([] if cwd else ["cwd"]))
         assert found.manifest is not None  # else it was raised
         made = found.manifest
         if cwd and (folder := _whole(cwd, "cwd")):
@@ -216,18 +217,21 @@ class Pod:
         found = await anyio.to_thread.run_sync(self._opened, models[0])
         if found is not None:
             self._stack.callback(found.close)
+        files = self._files
+        if found is not None and self._loaded is None:
+            files = await anyio.to_thread.run_sync(manifest_files, found)
         label = uuid7() if found is None else found.pointer.session
+        tag = uuid7()[-12:] if found is None else found.state.start.tag
         async with AsyncExitStack() as early:
-            servers = await self._servers(early, found, label) if m.mcp else None
+            servers = await self._servers(early, found, label, tag, files) if m.mcp else None
             if servers is not None:
                 tools = with_servers(tools, servers.tools())
                 await anyio.to_thread.run_sync(self._check_room, models[0], tools, servers)
-            session = await anyio.to_thread.run_sync(self._session, found, models[0], tools, output, label)
+            session = await anyio.to_thread.run_sync(self._session, found, models[0], tools, output, label, tag)
             if found is None:
                 self._stack.callback(session.close)
             # Behind the session: servers are gone before another process may open the pod.
             self._stack.push_async_exit(early.pop_all())
-        files = self._files if self._loaded is not None else manifest_files(session)
         services = Services.of(m, session, self.cwd, files)
         self._stack.push_async_callback(services.processes.end_all)
         running = self._running = Running(
@@ -266,20 +270,27 @@ class Pod:
         }  # fmt: skip
 
     def _session(
-        self, found: Session | None, model: Model, tools: dict[str, Tool], output: OutputSchema | None, label: str
+        self,
+        found: Session | None,
+        model: Model,
+        tools: dict[str, Tool],
+        output: OutputSchema | None,
+        label: str,
+        tag: str,
     ) -> Session:
         if found is not None:
-            gate, tag = found.gate, found.state.start.tag
+            gate = found.gate
             restore(found, lambda: self._texts(tools, output, tag, self._instructions(found, gate), gate))
             move(found, self.cwd)
             return found
-        tag = uuid7()[-12:]
         options = self._journal(model)
         blobs = self._texts(tools, output, tag, self._instructions(None, options["gate"]), options["gate"])
         digest = self.manifest.digest
         return Session.create(self.home, self.name, blobs=blobs, manifest=digest, tag=tag, label=label, **options)
 
-    async def _servers(self, stack: AsyncExitStack, session: Session | None, label: str) -> Servers:
+    async def _servers(
+        self, stack: AsyncExitStack, session: Session | None, label: str, tag: str, files: Sequence[Path]
+    ) -> Servers:
         """The servers of the manifest, started. What a killed runtime left of them is ended first.
 
         Raises `ConfigError`, `ServerUnavailable`.
@@ -287,10 +298,10 @@ class Pod:
         owner = label if session is None else session.pointer.owner
         if session is not None:
             await end_labelled(session, owner, LABEL)
-        files = self._files if session is None or self._loaded is not None else manifest_files(session)
         place = await anyio.to_thread.run_sync(place_of, self.manifest, self.home, self.cwd, owner, files)
-        servers = await stack.enter_async_context(Servers(servers_of(self.manifest), place))
-        check_required(servers, setup.gate(self.manifest).masked)
+        gate = setup.gate(self.manifest)
+        servers = await stack.enter_async_context(Servers(servers_of(self.manifest), place, Screen(gate, tag)))
+        check_required(servers, gate.masked)
         return servers
 
     def _check_room(self, model: Model, tools: Mapping[str, Tool], servers: Servers) -> None:

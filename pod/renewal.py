@@ -79,11 +79,13 @@ def folder_changed(session: Session) -> None:
     session.put(ContextAdded(items=(item,), by="folder"))
 
 
-def schemas_changed(session: Session, schemas: str) -> None:
-    """Other tools than the segment began with: the provider's cache is lost."""
+def schemas_changed(session: Session, schemas: str) -> bool:
+    """Other tools than the session knew last: the provider's cache is lost. Whether that is so."""
     digest = sha256(schemas)
-    if session.state.schemas != digest:
-        session.put(ToolsChanged(system=session.state.blobs["system"], tools=digest))
+    if session.state.schemas == digest:
+        return False
+    session.put(ToolsChanged(system=session.state.blobs["system"], tools=digest))
+    return True
 
 
 def windows_declared(session: Session, models: Sequence[Model]) -> None:

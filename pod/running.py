@@ -38,7 +38,7 @@ from pod.manifest.model import trigger_path
 from pod.output import OutputSchema
 from pod.recovery import close_open_calls, end_survivors
 from pod.result import RunResult, last_result, result_of
-from pod.servers import tell, with_servers
+from pod.servers import tell, tell_altered, with_servers
 from pod.services import Services
 from pod.session import Session
 from pod.state import GROWTH
@@ -197,6 +197,8 @@ class Running:
         if coming is None or self.servers is None:
             return
         if sha256(setup.schemas_text(coming)) == self.session.state.schemas:
+            specs = ([tool.spec for tool in each.values()] for each in (self.tools, coming))
+            tell_altered(self.session, self.manifest, *specs)
             self.tools = coming
             self.servers.take()
 
@@ -411,7 +413,7 @@ class Running:
         self.hooks.notify(notices)
         self._tell_of_servers()
         renewal.folder_changed(session)
-        renewal.schemas_changed(session, setup.schemas_text(self.tools))
+        self._compare_schemas()
         renewal.windows_declared(session, self.models)
         renewal.refusals_recalled(session, self.models)
         renewal.window_unknown(session, self.worker.sender)
@@ -419,6 +421,14 @@ class Running:
             self.output.ask(session)
         await session.sync()
         return None
+
+    def _compare_schemas(self) -> None:
+        """Other tools than the session knew last are put on record."""
+        session, schemas = self.session, setup.schemas_text(self.tools)
+        if renewal.schemas_changed(session, schemas) and self.servers is not None:
+            label = session.state.blobs.get("schemas", "")
+            before = session.folder.blob(label) if session.folder.holds(label) else ""
+            tell_altered(session, self.manifest, setup.specs_in(before), [tool.spec for tool in self.tools.values()])
 
     async def _between_runs(self) -> None:
         threshold = self.manifest.compaction.threshold if self.manifest.compaction else None

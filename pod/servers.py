@@ -23,7 +23,10 @@ from worker.records import Warned
 from worker.tools import Tool
 
 MOST_NAMED = 5
-"""Tools that can't be offered that a warning names."""
+"""Tools that can't be offered, or are described otherwise, that a warning names."""
+
+MOST_UNFIT = 100
+"""Tools that can't be offered that go on record by name."""
 
 
 def servers_of(manifest: Manifest) -> list[Server]:
@@ -62,8 +65,10 @@ def with_servers(base: Mapping[str, Tool], offered: Iterable[Tool], *, strict: b
 
 
 def as_told(news: News, mask: Callable[[str], str]) -> ServerTold:
-    """How a server stands, as it goes on record: without secrets."""
-    unfit = {mask(name): mask(why) for name, why in news.unfit}
+    """How a server stands, as it goes on record: without secrets, within bounds."""
+    unfit = {mask(name): mask(why) for name, why in news.unfit[:MOST_UNFIT]}
+    if (more := len(news.unfit) - MOST_UNFIT) > 0:
+        unfit["..."] = f"and {more:,} more"
     return ServerTold(
         server=news.server, state=news.state, why=mask(news.why), tools=news.tools, unfit=unfit, waiting=news.waiting
     )  # fmt: skip
@@ -92,6 +97,22 @@ def warning_of(told: ServerTold) -> str:
     named = "; ".join(f"{name!r}: {why}" for name, why in list(told.unfit.items())[:MOST_NAMED])
     more = "" if len(told.unfit) <= MOST_NAMED else f"; and {len(told.unfit) - MOST_NAMED} more"
     return f"tools of the server {told.server!r} can't be offered: {named}{more}"
+
+
+def tell_altered(session: Session, manifest: Manifest, before: Iterable[ToolSpec], now: Iterable[ToolSpec]) -> None:
+    """Warns of tools of servers that the model is told otherwise of than before: what was looked at once may lead it by now. Not yet durable."""
+    known = {spec.name: spec for spec in before}
+    altered = [spec.name for spec in now if known.get(spec.name, spec) != spec]
+    for server in manifest.mcp:
+        if names := [name for name in altered if name.startswith(prefix(server.name))]:
+            more = "" if len(names) <= MOST_NAMED else f" and {len(names) - MOST_NAMED} more"
+            message = (
+                f"the server {server.name!r} describes tools otherwise than before: {', '.join(names[:MOST_NAMED])}{more}; "
+                "`pod tools MANIFEST --json` shows how"
+            )
+            session.put(
+                Warned(code=codes.MCP_ALTERED, message=message, figures={"server": server.name, "tools": len(names)})
+            )
 
 
 def stored_specs(manifest: Manifest, schemas: str) -> list[ToolSpec]:

@@ -52,7 +52,7 @@ def processes_of(session: Session) -> Processes:
     One without a folder here was started by the pod that this one is an export of: it counts as gone, and is not ended.
     """
     folder = session.folder.path / "jobs"
-    processes = Processes(folder, owner=session.pointer.owner)
+    processes = Processes(folder, owner=session.pointer.owner, masker=session.gate.masker)
     told: list[Any] = session.state.tool_state.get(STATE_KEY) or []
     jobs = [cast("dict[str, Any]", job) for job in told if isinstance(job, dict)]
     processes.adopt([_as_here(job, folder) for job in jobs])

@@ -60,13 +60,19 @@ def kept(folder: PodFolder) -> Kept:
         if folder.holds(label):
             texts[use] = folder.blob(label)
         else:
-            problems[use] = f"its {USES[use]} is lost ({folder.path / 'blobs' / label} is missing or altered)"
+            problems[use] = _lost(folder, use, label)
+    if "files" in blobs and not folder.holds(blobs["files"]):
+        problems["files"] = _lost(folder, "files", blobs["files"])
     manifest = None
     try:
         manifest = Manifest.read_kept(texts["manifest"]) if "manifest" in texts else None
     except ManifestError as error:
         problems["manifest"] = f"its manifest does not read any more ({'; '.join(map(str, error.problems))})"
     return Kept(folder.name, manifest, texts.get("cwd"), problems, lost_texts(folder, blobs))
+
+
+def _lost(folder: PodFolder, use: str, label: str) -> str:
+    return f"its {USES[use]} is lost ({folder.path / 'blobs' / label} is missing or altered)"
 
 
 def stored_manifest(folder: PodFolder) -> tuple[Manifest, str]:

@@ -57,7 +57,9 @@ class Setting(Protocol):
 
 @dataclass
 class Stretch:
-    """One segment's figures. `largest` is its largest request in tokens; sums of what was sent are in `prompt`."""
+    """One segment's figures. `largest` is its largest request in tokens; sums of what was sent are in `prompt`. A call that was refused
+    counts in `denied`, one that failed or was interrupted in `errors`.
+    """
 
     segment: str
     lineage: str
@@ -66,6 +68,7 @@ class Stretch:
     requests: int = 0
     tools: int = 0
     errors: int = 0
+    denied: int = 0
     prunes: int = 0
     saved: int = 0
     prompt: int = 0
@@ -249,7 +252,8 @@ class Timeline:
                 return self._request(event, record)
             case "tool.completed":
                 self.now.tools += 1
-                self.now.errors += event.status != "ok"
+                self.now.denied += event.status == "denied"
+                self.now.errors += event.status not in {"ok", "denied"}
                 return {"tool": event.name, "status": event.status, "summary": event.summary, "seconds": event.seconds}
             case "context.pruned":
                 self.now.prunes += 1

@@ -19,12 +19,15 @@ from worker.items import ResultStatus, ToolCallItem, ToolOutput, ToolResultItem
 from worker.ledger import Ledger
 from worker.records import Syncing, ToolResult, ToolStarted
 from worker.results import Failed, Outcome, Paused
-from worker.text import untagged
+from worker.text import clipped, untagged
 from worker.tool_output import ArtifactStore, cap
 from worker.tools import Tool, ToolContext, ToolFault
 
 CONCURRENT_READS = 8
 """Calls with effect `read` that run side by side."""
+
+LONGEST_NAME = 200
+"""Characters of a name that no tool has that the model is told again."""
 
 NOT_KEPT = (
     "{name} was not run: its arguments held a secret, which the log does not keep, and the process that knew them has ended. "
@@ -274,6 +277,7 @@ class Caller:
         )
 
     def _unknown(self, name: str) -> str:
+        name = clipped(name, LONGEST_NAME)
         near = difflib.get_close_matches(name, self.tools, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         return f"there is no tool named {name!r}.{hint} Available: {', '.join(sorted(self.tools)) or 'none'}"

@@ -13,6 +13,7 @@ from worker.errors import told
 from worker.estimate import item_tokens, spec_tokens
 from worker.models.base import Model, Request
 from worker.models.reported import shown
+from worker.text import clipped
 from worker.tokenizer import count_blocking
 
 LIMIT = 5.0
@@ -43,7 +44,7 @@ async def count_tokens(model: Model, request: Request) -> Counted:
             return _number(await count(request))
     except Exception as e:
         # Whatever fails here, the request itself may still go through; the reason is put on record.
-        return Counted(None, "provider count", f"{type(e).__name__}: {told(e)[:300]}")
+        return Counted(None, "provider count", f"{type(e).__name__}: {clipped(told(e), 300)}")
     return Counted(None, "provider count", f"no answer within {LIMIT:g} s")
 
 

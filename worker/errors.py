@@ -35,7 +35,7 @@ class ModelError(WorkerError):
     `status` is the HTTP status (None without an answer), `code` the provider's own code, `request_id` the provider's id
     of the request, `model` the model that was asked. `gave_up` says, after retries, how many tries and seconds there
     were and what the bounds are; `attempts` counts them, 0 where that is not known. `memory` is the hash of the memory
-    that the request carried as its provider had made it, empty where it carried none.
+    that the request carried as its provider had made it, empty where it carried none; `pictures` says whether it carried any.
     """
 
     kind = "model_error"
@@ -43,6 +43,7 @@ class ModelError(WorkerError):
     gave_up = ""
     attempts = 0
     memory = ""
+    pictures = False
 
     def __init__(
         self,

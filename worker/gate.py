@@ -5,12 +5,14 @@ get the same masked record, so a restart gives the same bytes. What comes before
 and kept, a streamed text, the outcome of a run, the texts of a new segment.
 
 Known values are masked everywhere; what only looks like a secret (`worker.shapes`) is masked in what models and tools say, and not in
-a user's or a project's own words. What a provider sealed (`payload`) and pictures pass as they are, and so do ids.
+a user's or a project's own words. What a provider sealed (`payload`) and pictures pass as they are, and so do ids: those that a
+provider chose have passed `Gate.id` where they came in.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cache
@@ -27,6 +29,11 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 
 _AS_THEY_ARE = frozenset({"payload", "id", "ids", "call_id", "native_id", "reply", "provider_id", "inbox", "artifact"})
+
+LONGEST_ID = 1_024
+"""Characters of an id that a provider chose."""
+
+_ODD_IN_ID = re.compile(r"[^!-~]")
 
 _SCREENED = (UserItem, OrderItem, ContextItem, OpaqueItem)
 """Items whose text is the user's, or was screened by whoever made it."""
@@ -80,6 +87,18 @@ class Gate:
             content, more = self.masker.mask_cut(content)
             count += more
         return output.model_copy(update={"summary": summary, "content": content}) if count else output
+
+    def cut(self, text: str) -> str:
+        """A text that may be a part of a larger one; also what a cut left of a secret is masked."""
+        return self.masker.mask_cut(text)[0] if self.masker else text
+
+    def id(self, given: str | None) -> str | None:
+        """An id that a provider chose, as it goes on record; None where it is none that one would choose: long, of other than visible ASCII
+        characters, or with a secret in it.
+        """
+        if not given or len(given) > LONGEST_ID or _ODD_IN_ID.search(given):
+            return None
+        return None if self.masker and self.masker.holds(given) else given
 
     def stream(self) -> MaskedStream:
         """For a text that comes in pieces."""

@@ -31,6 +31,7 @@ from worker.models.base import Delta, Reply
 from worker.records import Admitted, ContextAdded, Edited, Input, ReplyRecord, Warned
 from worker.results import Failed, Finished, Outcome, Yielded
 from worker.sending import Answered, OverBudget, Sender
+from worker.text import clipped
 
 EMPTY_REPLIES = 1
 """How often an empty reply is asked again."""
@@ -62,6 +63,9 @@ class Silent:
 async def nothing() -> None:
     """No other source of input."""
 
+
+LONGEST_WORD = 200
+"""Characters of a provider's own word for why it stopped."""
 
 Heed: TypeAlias = Callable[[ic.Interceptor, Yielded], bool]
 """Whether a yield of an interceptor is followed; where it is not, the interceptor has said nothing."""
@@ -206,7 +210,8 @@ class Worker:
         )
 
     def record(self, answered: Answered) -> None:
-        """Puts a complete reply on record, before any tool runs. Call ids are made unique in the session's view."""
+        """Puts a complete reply on record, before any tool runs. Call ids are made unique in the session's view; ids and words that
+        are none that a provider would choose are left out."""
         self._first = False
         reply, model, estimate = answered.reply, answered.model, answered.occupancy.tokens
         budget, price = self.sender.budget(model), model.capabilities.price
@@ -224,9 +229,9 @@ class Worker:
                 booked=booking.booked,
                 whole=booking.whole,
                 stop=reply.stop,
-                native_stop=reply.native_stop,
+                native_stop=clipped(reply.native_stop, LONGEST_WORD),
                 model=model.name,
-                provider_id=reply.provider_id,
+                provider_id=self.ledger.gate.id(reply.provider_id),
                 estimate=estimate,
                 provenance=answered.occupancy.provenance,
                 buffer=answered.buffer,
@@ -237,7 +242,8 @@ class Worker:
             )
         )
         # Interceptors are told what counts, as it stands on record.
-        answered.reply = replace(reply, items=recorded.items, usage=booking.booked or booking.usage)
+        usage = booking.booked or booking.usage
+        answered.reply = replace(reply, items=recorded.items, usage=usage, native_stop=recorded.native_stop)
         self._say_doubted(model.name, booking, estimate)
         self._say_barred(model.name)
 
@@ -270,13 +276,17 @@ class Worker:
         self.ledger.put(Warned(code=ESTIMATE_BARRED, message=message, figures=figures))
 
     def _named(self, items: Sequence[ReplyItem]) -> tuple[ReplyItem, ...]:
-        label, known, named = uuid7(), set[str](), list[ReplyItem]()
+        label, known, named, gate = uuid7(), set[str](), list[ReplyItem](), self.ledger.gate
         for item in items:
-            changes: dict[str, str] = {"reply": label}
+            changes: dict[str, str | None] = {"reply": label}
             if isinstance(item, ToolCallItem):
-                if not item.call_id or item.call_id in known or item.call_id in self.history.call_ids:
-                    changes["call_id"] = f"call_{uuid7().replace('-', '')}"
-                known.add(changes.get("call_id", item.call_id))
+                chosen = gate.id(item.call_id)
+                if chosen is None or chosen in known or chosen in self.history.call_ids:
+                    chosen = f"call_{uuid7().replace('-', '')}"
+                changes["call_id"] = chosen
+                known.add(chosen)
+            if isinstance(item, ToolCallItem | AssistantItem) and item.native_id is not None:
+                changes["native_id"] = gate.id(item.native_id)
             named.append(item.model_copy(update=changes))
         return tuple(named)
 

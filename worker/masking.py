@@ -33,11 +33,13 @@ _LEAST = 4
 
 _NAMES = re.compile(
     r"(?:^|_)(?:KEYS?|TOKEN|SECRETS?|PASS|PAT|PASSPHRASE|CREDENTIALS?|DSN)(?:_\w+)?$"
+    r"|(?:^|_)(?:AUTH|COOKIES?)$"
     r"|(?:API|ACCESS|SECRET|PRIVATE|AUTH|SIGNING|ENCRYPTION|MASTER)KEY|TOKEN$|SECRET$|PASSW(?:OR)?D|[A-Z]_?PWD$",
     re.IGNORECASE,
 )
 _PLACES = re.compile(r"_(?:FILE|FILENAME|PATH|DIR|HOME|SOCK|ENV|NAME)$", re.IGNORECASE)
 _IN_URL = re.compile(r"^\w[\w+.-]*://[^\s/:@]*:([^\s/@]+)@")
+_SCHEME = re.compile(r"(bearer|basic|token|apikey|digest|negotiate) +(\S+)", re.IGNORECASE)
 _RUN = 16
 """Characters of base64 before a line break that may be one within a run."""
 
@@ -256,12 +258,13 @@ class Masker:
 
 
 def forms_of(value: str) -> Iterator[str]:
-    """The forms in which a value may stand in a text, each at least as long as a secret is."""
+    """The forms in which a value may stand in a text, each at least as long as a secret is. Of a header (`Bearer ...`) its credentials
+    are one too."""
     import html
 
     lines = [line.strip() for line in value.splitlines()]
     whole = [value, *(line for line in lines if len(lines) > 1 and len(line) >= LINE and not line.startswith("-----"))]
-    for text in whole:
+    for text in (*whole, *_credentials(value)):
         once = (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
         yield from (text, *once, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in once))
         yield from (each.replace("/", "\\/") for each in (text, *once))  # as some JSON writers do
@@ -274,6 +277,21 @@ def forms_of(value: str) -> Iterator[str]:
         start, end = (0, 2, 3)[before], (before + len(data)) * 8 // 6
         for encode in (base64.b64encode, base64.urlsafe_b64encode):
             yield encode(bytes(before) + data)[start:end].decode()
+
+
+def _credentials(value: str) -> Iterator[str]:
+    """What a header gives a server to log in with, and the password in it."""
+    found = _SCHEME.fullmatch(value.strip())
+    if found is None or len(found[2]) < SHORTEST:
+        return
+    yield found[2]
+    if found[1].lower() == "basic":
+        try:
+            password = base64.b64decode(found[2], validate=True).decode().partition(":")[2]
+        except ValueError:
+            return
+        if len(password) >= SHORTEST:
+            yield password
 
 
 def as_read(text: str) -> str:
@@ -305,26 +323,24 @@ def _places(text: str, part: str) -> Iterator[int]:
         at = text.find(part, at + 1)
 
 
-def _as_read(text: str, *, whole: bool = False) -> Iterator[tuple[str, int, int]]:
-    """What a reader takes for each character or escape, with its place; with `whole` the characters as they are."""
+def _as_read(text: str) -> Iterator[tuple[str, int, int]]:
+    """What a reader takes for each character or escape, with its place."""
     at = 0
     for escape in _ESCAPE.finditer(text):
-        yield from _each(text, at, escape.start(), whole=whole)
+        yield from _each(text, at, escape.start())
         shown = _unescaped(escape)
         if shown != escape[0]:
             yield shown, *escape.span()
         else:
-            yield from _each(text, *escape.span(), whole=whole)
+            yield from _each(text, *escape.span())
         at = escape.end()
-    yield from _each(text, at, len(text), whole=whole)
+    yield from _each(text, at, len(text))
 
 
-def _each(text: str, start: int, end: int, *, whole: bool = False) -> Iterator[tuple[str, int, int]]:
+def _each(text: str, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     for at in range(start, end):
         char = text[at]
-        if whole:
-            yield char, at, at + 1
-        elif not UNSEEN.match(char):
+        if not UNSEEN.match(char):
             yield char if char.isascii() else unicodedata.normalize("NFKC", char), at, at + 1
 
 
@@ -335,18 +351,16 @@ class MaskedStream:
     """
 
     masker: Masker
-    encode: Callable[[str], str] = str
-    """How the text of a form stands in the stream: bytes that are looked at as Latin-1 have another one."""
     _before: str = ""
     _held: str = ""
     _shaped: ShapedStream | None = field(init=False)
     _forms: dict[str, list[str]] = field(init=False)
-    _marks: dict[str, str] = field(init=False)
+    _marks: Mapping[str, str] = field(init=False)
     _longest: int = field(init=False)
 
     def __post_init__(self) -> None:
         self._shaped = ShapedStream() if self.masker.shapes else None
-        self._marks = {self.encode(form): mark for form, mark in self.masker.forms.items()}
+        self._marks = self.masker.forms
         self._forms = {}
         for form in self._marks:
             self._forms.setdefault(form[0], []).append(form)
@@ -391,12 +405,12 @@ class MaskedStream:
         """The text in which secrets are looked for, and where each character of it stands: what a reader would take it for, where
         that holds one, or the beginning of one.
         """
-        if (text.isascii() or self.encode is not str) and "\\" not in text and not _BROKEN.search(text):
+        if text.isascii() and "\\" not in text and not _BROKEN.search(text):
             return text, _here
-        shown = as_read(text) if self.encode is str else _ESCAPE.sub(_unescaped, text)
+        shown = as_read(text)
         if shown == text or not (any(form in shown for form in self._marks) or self._open(shown) < len(shown)):
             return text, _here
-        pieces = list(_as_read(text, whole=self.encode is not str))
+        pieces = list(_as_read(text))
         places = [(start, end) for piece, start, end in pieces for _ in piece]
         return "".join(piece for piece, _, _ in pieces), places.__getitem__
 

@@ -43,6 +43,7 @@ from worker.records import (
 )
 from worker.retry import RetryPolicy
 from worker.sizing import Sizing
+from worker.text import clipped
 
 GUESSED_SHARE = 0.9
 """The window assumed after a refusal that names none, as a share of the refused estimate."""
@@ -343,7 +344,7 @@ class Sender(Sizing):
                         self._followers.pop(model.name, None)
                     raise
                 self.ledger.put(
-                    Retry(error=e.kind, message=e.message[:500], attempt=attempt, max_attempts=self.retry.max_attempts,
+                    Retry(error=e.kind, message=clipped(e.message, 500), attempt=attempt, max_attempts=self.retry.max_attempts,
                           wait=round(wait, 3), model=model.name, status=e.status)
                 )  # fmt: skip
                 await self.ledger.sync()
@@ -394,7 +395,7 @@ class Sender(Sizing):
         memory = memory_of(self.history.view)
         if memory is None or not error.memory or not reads_in_words(model, memory):
             return ""
-        self._in_words(model, memory, f"its provider rejected a request with it: {error.message[:KEPT_WORDS]}")
+        self._in_words(model, memory, f"its provider rejected a request with it: {clipped(error.message, KEPT_WORDS)}")
         return error.memory
 
     def _in_words(self, model: Model, memory: OpaqueItem, why: str) -> None:
@@ -408,10 +409,12 @@ class Sender(Sizing):
         self.ledger.put(Warned(code=MEMORY_REBUILT, message=message, figures=figures))
 
     def _switch(self, old: Model, new: Model, reason: str, *, skipped: bool) -> None:
-        self.ledger.put(ModelSwitched(from_model=old.name, to_model=new.name, reason=reason[:500], skipped=skipped))
+        self.ledger.put(
+            ModelSwitched(from_model=old.name, to_model=new.name, reason=clipped(reason, 500), skipped=skipped)
+        )
 
     def _learn(self, model: Model, error: ContextOverflow) -> None:
-        taught, said = self._taught(model, error), error.message[:KEPT_WORDS]
+        taught, said = self._taught(model, error), clipped(error.message, KEPT_WORDS)
         if taught is None:
             refused = SizeRefused(model=model.name, limit=error.limit, requested=error.requested, message=said)
             self.ledger.put(refused)
@@ -462,7 +465,7 @@ class Sender(Sizing):
 
 def _repaired(model: Model, error: ModelError) -> str | None:
     """What the model does otherwise from now on, None where it knows no other way."""
-    if not isinstance(error, InvalidHistory) and not error.memory:
+    if not isinstance(error, InvalidHistory) and not error.memory and not error.pictures:
         return None
     repair: Callable[[ModelError], str | None] | None = getattr(model, "repair", None)
     return None if repair is None else repair(error)

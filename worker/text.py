@@ -172,6 +172,11 @@ def sha256(text: str | bytes) -> str:
     return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
+def clipped(text: str, most: int) -> str:
+    """A text of at most `most` characters. A cut has its mark, by which what it leaves of a secret is found (`worker.masking`)."""
+    return text if len(text) <= most else text[: max(most - 3, 0)] + "..."
+
+
 def byte_prefix(text: str, limit: int) -> str:
     """The longest start of `text` whose UTF-8 form has at most `limit` bytes; never half a character."""
     data = text.encode()

@@ -1,6 +1,7 @@
 """`pod approve` and `pod deny`: answers to what waits for a human.
 
-With a living writer they are left in its inbox; without one they are put on record here.
+With a living writer they are left in its inbox; without one they are put on record here. A yes is to what was seen: without an id and
+without `--all` each question is shown and put on a terminal, and nothing is allowed where there is none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 from interceptors.approvals import ApprovalScope, reach_of, settled_by
 from pod.cli.failing import note
-from pod.cli.text import count, one_line, told
+from pod.cli.text import count, one_line, question_lines, told
 from pod.errors import PodBusy, UsageProblem
 from pod.log.folder import PodFolder, default_home
 
@@ -72,6 +73,8 @@ def _put_and_told(
         answers = _choose(asked)
     else:
         raise UsageProblem(_list(args.name, asked, "approve" if approved else "deny"))
+    for answer in answers if given else ():
+        note(f"  {one_line(told(asked[answer.id].tool, asked[answer.id].summary), 400)}")
     elsewhere = _put(folder, answers, asked) if answers else False
     left = [label for label in asked if label not in {answer.id for answer in answers}]
     _tell(args, asked, answers, left, elsewhere=elsewhere)
@@ -81,7 +84,8 @@ def _put_and_told(
 
 
 def _given(args: argparse.Namespace, asked: Mapping[str, Any], *, approved: bool) -> list[Answer]:
-    """The answers that the arguments alone give; empty where they do not say which question is meant."""
+    """The answers that the arguments alone give; empty where they do not say which question is meant. A no may be to the one that is open,
+    whatever it asks; a yes may not."""
     from pod.cli.given import valid_text
 
     if args.all and args.id is not None:
@@ -90,7 +94,7 @@ def _given(args: argparse.Namespace, asked: Mapping[str, Any], *, approved: bool
         labels = list(asked)
     elif args.id is not None:
         labels = [_matching(args.name, args.id, asked)]
-    elif len(asked) == 1:
+    elif len(asked) == 1 and not approved:
         labels = list(asked)
     else:
         return []
@@ -111,7 +115,11 @@ def _matching(name: str, given: str, asked: Mapping[str, Any]) -> str:
 
 def _list(name: str, asked: Mapping[str, Any], verb: str) -> str:
     head = f"pod {name!r} asks {count(len(asked), 'question')}; name one (pod {verb} {name} ID), or --all of them:"
-    return f"{head}\n{_lines(asked)}"
+    lines: list[str] = []
+    for label, each in asked.items():
+        first, *rest = question_lines(each)
+        lines += [f"{label}  {first}", *rest]
+    return "\n".join([head, *(f"  {line}" for line in lines)])
 
 
 def _lines(asked: Mapping[str, Any]) -> str:

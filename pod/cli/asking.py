@@ -13,7 +13,7 @@ import anyio
 from interceptors.approvals import ApprovalScope, reach_of, settled_by
 from pod.cli.failing import note
 from pod.cli.signals import Stopping
-from pod.cli.text import one_line, shown_lines
+from pod.cli.text import SHOWN, one_line, shown_lines
 from pod.pod import Pod
 from worker.text import visible
 
@@ -106,7 +106,7 @@ def show_question(asked: Any) -> None:
         note(f"  {line}")
     if asked.reason:
         note(f"  ({one_line(asked.reason, 200)})")
-    for line in shown_lines(asked, 200):
+    for line in shown_lines(asked, SHOWN):
         note(f"  {line}")
 
 

@@ -163,14 +163,13 @@ def _send(parser: ArgumentParser) -> None:
     _json(parser)
 
 
-def _answer(parser: ArgumentParser) -> None:
+def _answer(parser: ArgumentParser, without: str) -> None:
     _pod(parser)
     parser.add_argument(
         "id",
         metavar="ID",
         nargs="?",
-        help="the question's id, or enough of its beginning or end; left out: the one that is open, "
-        "or all in turn on a terminal",
+        help=f"the question's id, or enough of its beginning or end; left out: {without}",
     )
     parser.add_argument("--all", action="store_true", help="answer all that is asked")
     parser.add_argument("--resume", action="store_true", help="and go on with the run")
@@ -179,7 +178,7 @@ def _answer(parser: ArgumentParser) -> None:
 
 
 def _approve(parser: ArgumentParser) -> None:
-    _answer(parser)
+    _answer(parser, "what is asked is shown and, on a terminal, put to you one by one; elsewhere nothing is allowed")
     parser.add_argument(
         "--scope",
         choices=("once", "run"),
@@ -189,7 +188,7 @@ def _approve(parser: ArgumentParser) -> None:
 
 
 def _deny(parser: ArgumentParser) -> None:
-    _answer(parser)
+    _answer(parser, "the one that is open")
     parser.add_argument("--message", metavar="TEXT", default="", help="what the model is told")
 
 

@@ -22,7 +22,7 @@ from pod.page import Page
 from pod.peek import glance
 from pod.reading import SessionReader
 from pod.retrace import Entry, Stored, entries_of
-from pod.timeline import Step, Timeline
+from pod.timeline import Step, Stretch, Timeline
 from worker.masking import Masker, secrets_in
 from worker.text import size
 
@@ -238,6 +238,12 @@ def _line(step: Step) -> str:
             return f"{kind}: {rest}"
 
 
+def _tools(segment: Stretch) -> str:
+    """How many calls there were, and how many of them came to nothing."""
+    parts = ", ".join(f"{n} {word}" for n, word in ((segment.errors, "failed"), (segment.denied, "denied")) if n)
+    return f"{segment.tools}" + (f" ({parts})" if parts else "")
+
+
 def _sums(timeline: Timeline) -> str:
     heads = (
         "SEGMENT",
@@ -255,7 +261,7 @@ def _sums(timeline: Timeline) -> str:
     rows = [
         (s.segment[-12:], s.began_by or s.lineage.replace("_", " "), str(s.first), str(s.requests), f"{s.largest:,}",
          f"{s.prompt:,}", share(s.cached, s.prompt), f"{s.output:,}",
-         f"{s.tools}" + (f" ({s.errors} failed)" if s.errors else ""),
+         _tools(s),
          f"{s.saved:,} in {s.prunes}" if s.prunes else "-", "-" if s.cost is None else money(s.cost))
         for s in timeline.segments
     ]  # fmt: skip

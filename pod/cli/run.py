@@ -147,7 +147,7 @@ def plan_resume(args: argparse.Namespace, home: Path, task: str | None) -> Plan:
         check_stored(folder)
     stored = kept(folder)
     given, file = getattr(args, "cwd", None), getattr(args, "manifest", None)
-    stored.require(*([] if file else ["manifest"]), *([] if given else ["cwd"]))
+    stored.require(*([] if file else ["manifest", "files"]), *([] if given else ["cwd"]))
     cwd = folder_of(given) if given else Path(stored.cwd or "")
     if not cwd.is_dir():
         raise UsageProblem(f"the working folder of pod {args.name!r} is gone: {cwd}; name another one with -C")

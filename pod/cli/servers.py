@@ -18,6 +18,7 @@ from pod.servers import as_told, place_of, servers_of, warning_of, with_servers
 from worker.estimate import estimate_spec
 from worker.ids import uuid7
 from worker.mcp.servers import News, Servers
+from worker.mcp.words import Screen
 from worker.text import visible
 from worker.tools import Tool
 
@@ -33,7 +34,7 @@ def tools_of_manifest(args: argparse.Namespace) -> int:
     if manifest.mcp:
         check_sandbox(manifest, cwd)
         place = place_of(manifest, default_home(), cwd, uuid7(), loaded.files)
-        news, by_server = anyio.run(_listed, Servers(servers_of(manifest), place))
+        news, by_server = anyio.run(_listed, Servers(servers_of(manifest), place, Screen(setup.gate(manifest))))
     found = with_servers(base, [tool for own in by_server.values() for tool in own])
     mask = setup.gate(manifest).masked
     told = [as_told(each, mask) for each in news]

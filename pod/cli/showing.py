@@ -15,7 +15,7 @@ from pod.cli.output import show_json
 from pod.cli.permitted import denials, permits, settings
 from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
-from pod.cli.text import age, count, figures, money, one_line, share, shown_lines, told, ways_out
+from pod.cli.text import age, count, figures, money, one_line, question_lines, share, ways_out
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.entries import ServerTold
 from pod.log.files import label_of
@@ -249,8 +249,8 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
 
         text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)]
     for asked in state.approvals.values():
-        text.append(f"asks: {one_line(told(asked.tool, asked.summary), 300)}")
-        text += [f"  {line}" for line in shown_lines(asked, 40)]
+        first, *rest = question_lines(asked)
+        text += [f"asks: {first}", *rest]
         text += [f"  {line}" for line in ways_out(look.name, asked.id, state.approvals)]
     if len(state.approvals) > 1:
         text += ["all of them:", *(f"  {line}" for line in ways_out(look.name, "--all"))]

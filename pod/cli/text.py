@@ -13,6 +13,9 @@ from worker.text import visible
 SHORT_ID = 8
 """Characters by which a made id is named in a command to copy: its random end."""
 
+SHOWN = 200
+"""Lines of a question that a human is shown."""
+
 _MADE_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -101,6 +104,12 @@ def shown_lines(asked: Any, most: int) -> list[str]:
         half = most // 2
         lines = [*lines[:half], f"... {len(lines) - 2 * half} lines are left out here ...", *lines[-half:]]
     return [*lines, *diff_lines(asked.diff, most)]
+
+
+def question_lines(asked: Any) -> list[str]:
+    """A question as a human must see it before an answer: all of its call that it holds, nothing on a line of somebody else's making."""
+    first, *rest = visible(told(asked.tool, asked.summary)).splitlines() or [""]
+    return [first, *(f"  {line}" for line in (*rest, *shown_lines(asked, SHOWN)))]
 
 
 def ways_out(name: str, which: str, open_ids: Collection[str] = (), *, width: int = 76) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,6 +15,7 @@ from pod.cli.text import count, one_line
 from pod.errors import UsageProblem
 from pod.log.folder import PodFolder, default_home
 from pod.losses import losses
+from pod.manifest import Manifest
 from pod.session import load
 from pod.state import nothing_left
 from pod.transfer import Exported, Imported, export_pod, import_pod
@@ -85,11 +87,14 @@ def _next(name: str, where: str) -> str:
 
 
 def _tell_manifest(name: str) -> None:
-    """What the pod may do here, since its manifest came with it."""
+    """What the pod may do here, since its manifest came with it: all that it would start, ask or send a key to."""
+    from pod.log.texts import texts_of
     from pod.stored import stored_manifest
+    from worker.masking import marks_in
 
+    folder = PodFolder(default_home(), name)
     try:
-        manifest, _ = stored_manifest(PodFolder(default_home(), name))
+        manifest, _ = stored_manifest(folder)
     except UsageProblem as problem:
         note(f"pod {name}: {problem}")
         return
@@ -98,3 +103,25 @@ def _tell_manifest(name: str) -> None:
     facts += [f"base_url {manifest.model.base_url}"] if manifest.model.base_url else []
     facts += [f"code of yours: {', '.join(own)}"] if own else []
     note(f"pod {name}: its manifest: {one_line(', '.join(facts), 300)}")
+    for what in starts(manifest):
+        note(f"pod {name}: its manifest {one_line(what, 300)}")
+    if marks := marks_in(folder.blob(texts_of(folder, folder.pointer().segment)["manifest"])):
+        note(f"pod {name}: its manifest takes in values of this environment: {one_line(', '.join(marks), 300)}")
+
+
+def starts(manifest: Manifest) -> Iterator[str]:
+    """The programs that a manifest starts, and the addresses that it asks, with the variables that they get."""
+    for hook in manifest.hooks:
+        yield f"runs the hook {' '.join(hook.command)}" if hook.command else f"runs the hook {hook.use}"
+    for server in manifest.mcp:
+        given = [*server.env, *server.headers_env.values()]
+        with_ = f", with {', '.join(given)}" if given else ""
+        yield (
+            f"starts the server {' '.join(server.command)}{with_}"
+            if server.command
+            else f"asks the server {server.url}{with_}"
+        )
+    if manifest.model.api_key_env:
+        yield f"sends {manifest.model.api_key_env} to its model"
+    if manifest.tools.shell.env:
+        yield f"hands {', '.join(manifest.tools.shell.env)} to commands"

@@ -187,7 +187,7 @@ class NativeRung:
             cost_usd=None if spent["unpriced"] else spent["cost_usd"],
             attempts=tried.attempts,
             seconds=round(tried.seconds, 3),
-            provider_id=answer.provider_id,
+            provider_id=self.parts.session.gate.id(answer.provider_id),
             focus=focus if answer.focused else None,
         )
         self.parts.session.put(made)

@@ -27,7 +27,7 @@ from pod.log.folder import PodFolder, Pointer, check_name, left_over_names, pod_
 from pod.log.lines import now, render
 from pod.log.pointing import found_pointer
 from pod.log.segment import CHUNK, SegmentWriter, entries, hash_range
-from pod.log.texts import MADE_ANEW, NEEDED, PLURAL, THEN, USES, texts_of, way_out
+from pod.log.texts import MADE_ANEW, NEEDED, PLURAL, USES, texts_of, way_out
 from worker.ids import uuid7
 
 STALE_AFTER = 3_600.0
@@ -252,7 +252,7 @@ def _blobs(folder: PodFolder, segments: Sequence[str], active: str) -> Iterator[
         if folder.holds(digest):
             continue
         made_anew = label == active and use in MADE_ANEW
-        severity, then = "warning", THEN.get(use, "nothing needs it to go on")
+        severity, then = "warning", "nothing needs it to go on"
         if label == active and use in NEEDED:
             severity = "warning" if made_anew else "error"
             then = f"{way_out(folder.name, (use,))} goes on{', and makes it anew' if made_anew else ''}"

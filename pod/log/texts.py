@@ -18,18 +18,16 @@ USES = {
 }
 """What the uses are called."""
 
-NEEDED = ("system", "manifest", "cwd")
-"""Without these a session can't go on; the schemas are kept to be compared, by their hash alone."""
+NEEDED = ("system", "manifest", "cwd", "files")
+"""Without these a session can't go on; the schemas are kept to be compared, by their hash alone. Without its list, the manifest's own
+files would be open to the tools of the agent."""
 
 PLURAL = ("schemas",)
 
 MADE_ANEW = ("system", "schemas")
 """The next run makes these anew, where they are the active segment's."""
 
-THEN = {"files": "the run goes on, and tools may write those files"}
-"""What it means that a text is lost which nothing needs to go on."""
-
-_FLAGS = {"manifest": "--manifest FILE", "cwd": "-C DIR"}
+_FLAGS = {"manifest": "--manifest FILE", "files": "--manifest FILE", "cwd": "-C DIR"}
 
 
 def follow(blobs: dict[str, str], record: Record | None) -> None:
@@ -65,5 +63,5 @@ def lost_texts(folder: PodFolder, blobs: Mapping[str, str]) -> tuple[str, ...]:
 
 def way_out(name: str, uses: Iterable[str]) -> str:
     """What goes on with a pod of which these texts are lost."""
-    flags = " ".join(_FLAGS[use] for use in uses if use in _FLAGS)
+    flags = " ".join(dict.fromkeys(_FLAGS[use] for use in uses if use in _FLAGS))
     return f"`pod resume {name}{' ' + flags if flags else ''}`"

@@ -223,7 +223,7 @@ def test_what_waits_for_a_human_is_answered_and_goes_on(rig: Rig) -> None:
         ran = batch(rig)
         assert ran.code == 3 and "pod approve tasks/INDEX" in ran.err
         assert {row["id"]: row["status"] for row in rows(rig)} == {"one": "paused", "two": "finished"}
-        assert rig.pod("approve", "tasks/0").code == 0
+        assert rig.pod("approve", "tasks/0", "--all").code == 0
         again = batch(rig)
     assert again.code == 0, again.err
     assert {row["id"]: row["status"] for row in rows(rig)} == {"one": "finished", "two": "finished"}

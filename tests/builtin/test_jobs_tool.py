@@ -11,6 +11,7 @@ from builtin.builtin_rig import Rig
 
 from worker.builtin.process_table import in_group, look_at
 from worker.builtin.processes import Processes
+from worker.masking import Masker
 from worker.tools import ToolFault
 
 pytestmark = pytest.mark.anyio
@@ -169,3 +170,26 @@ async def test_a_job_cannot_be_started_where_there_is_no_folder(rig: Rig, tmp_pa
     with pytest.raises(ToolFault, match="could not be started"):
         await rig.call("shell", command="true")
     assert rig.processes.list() == []
+
+
+async def test_b083_what_a_job_writes_stands_on_the_disk_without_secrets(rig: Rig) -> None:
+    """B083: known values and keys by their shape, in pieces, too; neither the command line nor the environment tells any."""
+    key = "ghp_aB3dE6gH9jK2mN5pQ8sT1vW4xY7zaB3dE6gH"
+    rig.processes = Processes(rig.home / "masked", masker=Masker({"A_TOKEN": "secret-value-0123"}, shapes=True))
+    rig.file("says", f"one secret-value-0123\ntwo {key}\n".encode())
+    with anyio.fail_after(20):
+        started = await rig.call(
+            "shell", command="cat says; printf 'and secret-val'; echo ue-0123; exec sleep 60", background=True
+        )
+        pid = (started.state or {})["processes"][0]["pid"]
+        assert (
+            b"secret-value" not in Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+        )
+        text = ""
+        while "and" not in text:
+            text = (await rig.call("jobs", action="read", id="p1", wait=0.05)).content or ""
+        await rig.call("jobs", action="stop", id="p1")
+    text = (await rig.call("jobs", action="read", id="p1")).content or ""
+    assert text == "one [secret A_TOKEN]\ntwo [secret]\nand [secret A_TOKEN]\n"
+    kept = b"".join(path.read_bytes() for path in (rig.home / "masked").rglob("*") if path.is_file())
+    assert b"secret-val" not in kept and key.encode() not in kept

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from worker.builtin.artifacts import Artifacts
 from worker.items import ToolOutput
+from worker.masking import Masker
 from worker.tool_output import cap, head_and_tail, serialised_prefix, serialised_size, serialised_suffix
 
 pytestmark = pytest.mark.anyio
@@ -109,3 +110,22 @@ def test_a_growing_artifact_keeps_its_limit_and_counts_the_rest(tmp_path: Path) 
     writer.close()
     assert store.path(writer.name).read_bytes() == b"abcde"
     assert (writer.size, writer.dropped) == (5, 3)
+
+
+WIDE = "".join(chr(ord(char) + 0xFEE0) for char in "secret-value-0123456789")
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64, 4_096])
+def test_b083_a_long_output_on_the_disk_hides_no_secret_behind_what_a_reader_looks_through(
+    tmp_path: Path, size: int
+) -> None:
+    """B083: full-width letters, invisible ones, in pieces of any size; bytes that are no text stay as they are."""
+    store = Artifacts(tmp_path / "a", Masker({"A_TOKEN": "secret-value-0123456789"}))
+    hidden = [WIDE, "\u200b".join("secret-value-0123456789"), "secret-value-0123456789", "𝐬𝐞𝐜𝐫𝐞𝐭-𝐯𝐚𝐥𝐮𝐞-0123456789"]
+    data = b"\xff\xfe caf\xc3\xa9 \xe4\xb8\xad " + " and ".join(hidden).encode() + b" \xc3"
+    writer = store.writer("c1", "out.txt")
+    for at in range(0, len(data), size):
+        writer.write(data[at : at + size])
+    writer.close()
+    masked = " and ".join(["[secret A_TOKEN]"] * 4).encode()
+    assert (tmp_path / "a" / writer.name).read_bytes() == b"\xff\xfe caf\xc3\xa9 \xe4\xb8\xad " + masked + b" \xc3"

@@ -55,6 +55,40 @@ def test_without_an_id_all_questions_are_listed_with_what_they_ask(asked: Rig) -
     assert _files(asked) == set()
 
 
+def test_a_yes_without_an_id_shows_the_one_question_whole_and_allows_nothing_where_nobody_is_asked(rig: Rig) -> None:
+    """Another question than the one that was looked at may be open by now."""
+    long = "".join(f"line {n}\n" for n in range(60))
+    write = Answer(calls=[Call("write_file", {"path": "one.txt", "content": long})])
+    with ProviderServer([write, Answer("done")]) as server:
+        manifest = rig.manifest(server, tools=["write_file"], profile="safe", more=SCOPE)
+        assert rig.pod("run", manifest, "x", "--name", "a").code == 3
+        for words in (("approve", "a"), ("approve", "a", "--resume"), ("approve", "a", "-p")):
+            ran = rig.pod(*words)
+            assert ran.code == 2 and f"{_open(rig)[0]}  write_file: one.txt" in ran.err and "+line 0" in ran.err
+            assert "+line 59" in ran.err and "pod approve a ID" in ran.err and "--all" in ran.err
+        assert "+line 59" in rig.pod("show", "a").text and _files(rig) == set()
+        with terminal(rig, "approve", "a") as screen:
+            _answered(screen, "+line 59", "n not now\n")
+            assert screen.end() == 0, screen.seen
+    assert _open(rig) == [] and _files(rig) == set()
+
+
+def test_a_yes_by_id_says_what_it_allows(asked: Rig) -> None:
+    ran = asked.pod("approve", "a", _open(asked)[2])
+    assert ran.code == 0 and "  shell: touch three.txt\n" in ran.err
+    ran = asked.pod("approve", "a", "--all")
+    assert all(f"  write_file: {name}.txt\n" in ran.err for name in ("one", "two"))
+
+
+def test_a_no_without_an_id_is_to_the_one_that_is_open(rig: Rig) -> None:
+    write = Answer(calls=[Call("write_file", {"path": "one.txt", "content": "1\n"})])
+    with ProviderServer([write, Answer("done")]) as server:
+        manifest = rig.manifest(server, tools=["write_file"], profile="safe", more=SCOPE)
+        rig.pod("run", manifest, "x", "--name", "a")
+        assert rig.pod("deny", "a", "--resume").code == 0
+    assert _files(rig) == set()
+
+
 def test_all_answers_every_question_says_what_that_allows_and_is_named_as_a_way_out(asked: Rig) -> None:
     waits = asked.pod("resume", "a")
     assert waits.code == 3 and "pod approve a --all --resume   or: pod deny a --all --resume" in waits.err
@@ -75,6 +109,9 @@ def test_deny_all_runs_none_and_tells_the_model_why(asked: Rig) -> None:
         assert len(lines) == 3 and all("not today" in line and "; by " in line for line in lines), shown
         assert all(any(what in line for line in lines) for what in ("one.txt", "two.txt", "touch three.txt"))
     assert done.err.count("not today") == 3, "the result of a denied call is not told a second time"
+    [segment] = asked.pod("inspect", "a", "--json").json["segments"]
+    assert (segment["tools"], segment["denied"], segment["errors"]) == (3, 3, 0)
+    assert "3 (3 denied)" in asked.pod("inspect", "a").text and "failed)" not in asked.pod("inspect", "a").text
 
 
 def test_a_beginning_or_an_end_of_an_id_is_enough_where_it_is_one_questions(asked: Rig) -> None:

@@ -25,7 +25,7 @@ def test_b122_a_question_without_a_human_pauses_at_once_with_the_way_out(rig: Ri
         assert rig.pod("ls", "--json").json[0]["status"] == "waiting"
         again = rig.pod("resume", "a")
         assert again.code == 3 and len(server.requests) == 1, "resuming takes nothing as consent"
-        done = rig.pod("approve", "a", "--resume")
+        done = rig.pod("approve", "a", asked["id"][-8:], "--resume")
         assert (done.code, done.text) == (0, "written\n"), done.err
     assert (rig.work / "new.txt").read_text() == "hello\n"
 

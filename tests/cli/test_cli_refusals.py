@@ -177,7 +177,7 @@ OTHER_CODES = [
     *((pod, line, 1) for pod in ("lostlog", "emptylog") for line in ("send {pod} x", "resume {pod} x", "resume {pod}",
         "clear {pod}", "rewind {pod} --to 2", "compact {pod}", "approve {pod}", "fork {pod} other", "export {pod} -o x",
         "run fine.toml x --name {pod}")),
-    ("keyed", "resume {pod} x", 77), ("keyed", "resume {pod}", 77), ("keyed", "approve {pod} --resume", 77),
+    ("keyed", "resume {pod} x", 77), ("keyed", "resume {pod}", 77), ("keyed", "approve {pod} --all --resume", 77),
     ("keyed", "deny {pod} --resume", 77), ("finished", "run keyed.toml x --name {pod}", 77),
 ]  # fmt: skip
 
@@ -220,7 +220,7 @@ def test_an_answer_for_a_pod_that_a_process_runs_is_left_to_it_without_the_key_o
     folder = PodFolder(tmp_path / "home", "keyed")
     with (folder.path / "lock").open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        shell("approve", "keyed", "--resume")
+        shell("approve", "keyed", "--all", "--resume")
     assert "the process that runs the pod takes it up" in shell.err
     assert [command.kind for _, command in waiting(folder) if command] == ["approve"]
 

@@ -62,7 +62,7 @@ def test_control_c_at_a_question_leaves_it_open(rig: Rig) -> None:
             assert screen.end() in {3, 130}, screen.seen
             assert "pod approve a" in screen.seen
         assert rig.pod("ls", "--json").json[0]["status"] == "waiting"
-        assert rig.pod("approve", "a", "--resume").text == "later\n"
+        assert rig.pod("approve", "a", "--all", "--resume").text == "later\n"
 
 
 def test_an_answer_from_elsewhere_ends_the_question(rig: Rig) -> None:
@@ -70,7 +70,7 @@ def test_an_answer_from_elsewhere_ends_the_question(rig: Rig) -> None:
         manifest = rig.manifest(server, tools=["write_file"], profile="safe", more=SCOPE)
         with terminal(rig, "run", manifest, "x", "--name", "a") as screen:
             screen.read_until("Allow it?")
-            assert rig.pod("approve", "a").code == 0
+            assert rig.pod("approve", "a", "--all").code == 0
             assert screen.end() == 0, screen.seen
             assert "answered elsewhere" in screen.seen
     assert (rig.work / "new.txt").exists()

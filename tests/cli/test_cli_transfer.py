@@ -90,3 +90,32 @@ def test_a_working_folder_that_is_not_here_is_said(shell: Shell) -> None:
         assert f"working folder {folder} is not here" in shell.err
         assert "its last run finished; " in shell.err and 'pod resume b -C DIR "..."' in shell.err
         assert shell("resume", "b", "y", "-C", ".", "-q") == "two\n"
+
+
+STARTS = """
+[[hooks]]
+event = "Stop"
+command = ["true", "--all"]
+[[mcp]]
+name = "s"
+command = ["./serve"]
+env = ["GH_TOKEN"]
+[[mcp]]
+name = "t"
+url = "http://127.0.0.1:9/mcp"
+headers_env = { Authorization = "T_AUTH" }
+"""
+
+
+def test_an_import_tells_all_that_its_manifest_would_start_ask_or_send(shell: Shell) -> None:
+    with ProviderServer([Answer("one")]) as server:
+        shell("run", shell.rig.manifest(server, more=STARTS), "x", "--name", "a", "-q")
+        shell("export", "a", "-o", "a.tar")
+        shell("import", "a.tar", "--name", "b")
+    for words in (
+        "runs the hook true --all",
+        "starts the server ./serve, with GH_TOKEN",
+        "asks the server http://127.0.0.1:9/mcp, with T_AUTH",
+        "sends TEST_KEY to its model",
+    ):
+        assert f"pod b: its manifest {words}\n" in shell.err

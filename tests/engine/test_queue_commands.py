@@ -315,7 +315,7 @@ def test_what_waits_for_a_human_is_parked_and_goes_on_when_it_is_answered(rig: R
             assert ran.code == 3, ran.err
             assert {name: row["status"] for name, row in rows(rig).items()} == {"one": "paused", "two": "finished"}
             assert rows(rig)["one"]["approvals"] and "waits for a human" in rig.pod("queue", "ls").text
-            assert rig.pod("approve", "tasks/0").code == 0
+            assert rig.pod("approve", "tasks/0", "--all").code == 0
             until(lambda: state(rig, "tasks/0")[0] == ("tasks/0@2", "done"))
             again = rig.pod(*batch_words(rig))
     assert again.code == 0, again.err

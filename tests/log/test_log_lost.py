@@ -235,6 +235,7 @@ def test_a_text_is_put_in_the_place_of_a_folder_which_goes_to_the_quarantine(tmp
 
 @pytest.mark.parametrize(("use", "made_anew"), [("system", True), ("schemas", True), ("files", False)])
 def test_only_a_text_that_the_next_run_makes_anew_leaves_a_pod_whole(tmp_path: Path, use: str, made_anew: bool) -> None:
+    """The list of the manifest's files is none: without it nothing would keep an agent's tools from them."""
     session = Session.create(tmp_path, "a", blobs={"manifest": "m", "cwd": "/", use: "of this use"}, manifest="m")
     path = session.folder.path / "blobs" / session.state.blobs[use]
     session.close()
@@ -243,4 +244,5 @@ def test_only_a_text_that_the_next_run_makes_anew_leaves_a_pod_whole(tmp_path: P
     (report,) = examine(tmp_path).pods
     (finding,) = report.findings
     assert finding.code == "blob_altered" and "a folder stands in its place" in finding.text
-    assert report.ok and report.whole == made_anew == finding.passing
+    assert report.ok == report.whole == made_anew == finding.passing
+    assert made_anew or ("--manifest FILE" in finding.text and finding.severity == "error")

@@ -28,7 +28,7 @@ def whoami() -> str:
 
 @server.tool()
 def picture() -> Image:
-    return Image(data=b"not really a picture", format="png")
+    return Image(data=b"\\x89PNG\\r\\n\\x1a\\n and so on", format="png")
 
 @server.tool()
 def fails() -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pod.manifest.sections import SERVER_NAME
 from tests.mcp.mcp_rig import listed
 from worker.mcp.define import Server
-from worker.mcp.definitions import listing_of
+from worker.mcp.definitions import LONGEST_SCHEMA, MOST_SCHEMAS, listing_of
 from worker.mcp.lines import Lines, Tail, TooLong
 from worker.mcp.naming import LONGEST, tool_name
 from worker.mcp.results import LARGEST_PICTURE, MOST_PICTURES, output_of
@@ -78,6 +78,21 @@ def test_a_tool_that_is_listed_twice_is_offered_neither_way() -> None:
     assert [each.tool for each in found.tools] == ["b"] and found.unfit == (("a", "it is listed twice"),)
 
 
+def test_b135_tools_that_would_be_called_the_same_here_are_offered_neither_way() -> None:
+    """A hash in a name is no proof: whichever of two was meant, a call could reach the other."""
+    found = listing_of(listed("a", "b", "c"), lambda tool: "same" if tool != "b" else tool)
+    assert [each.tool for each in found.tools] == ["b"]
+    assert dict(found.unfit) == dict.fromkeys("ac", "another one would be called 'same' too")
+
+
+def test_all_schemas_of_a_server_have_a_bound_together() -> None:
+    schema = {"type": "object", "description": "x" * (LONGEST_SCHEMA - 100)}
+    many = MOST_SCHEMAS // LONGEST_SCHEMA + 5
+    found = listing_of([{"name": f"t{n:04}", "inputSchema": schema} for n in range(many)])
+    assert MOST_SCHEMAS // LONGEST_SCHEMA <= len(found.tools) < many
+    assert all("all schemas of its server" in why for _, why in found.unfit)
+
+
 def test_the_word_of_the_user_decides_the_effect_and_the_longest_pattern_wins() -> None:
     program = Server("s", command=("x",), effects={"*": "write", "search_*": "read"})
     assert [program.effect_of(name) for name in ("search_all", "drop")] == ["read", "write"]
@@ -99,10 +114,12 @@ def test_b134_structured_content_is_not_kept_beside_the_text_that_says_the_same(
 
 
 def test_pictures_are_shown_as_far_as_models_take_them_and_all_else_is_described() -> None:
-    png = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(b"p" * 30).decode()}
-    large = {**png, "data": base64.b64encode(b"p" * (LARGEST_PICTURE + 3)).decode()}
+    head = b"\x89PNG\r\n\x1a\n"
+    png = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(head + b"p" * 30).decode()}
+    large = {**png, "data": base64.b64encode(head + b"p" * LARGEST_PICTURE).decode()}
+    none = {**png, "data": base64.b64encode(b"p" * 30).decode()}
     others: list[Any] = [
-        {**png, "mimeType": "image/tiff"}, {**png, "data": "*"}, large, {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+        {**png, "mimeType": "image/tiff"}, {**png, "data": "*"}, large, none, {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
         {"type": "resource_link", "name": "n", "uri": "file:///n"}, {"type": "resource", "resource": {"uri": "u:1", "text": "inside"}},
         {"type": "resource", "resource": {"uri": "u:2", "blob": "AAAA"}}, {"type": "new"}, 7,
     ]  # fmt: skip
@@ -119,6 +136,7 @@ def test_pictures_are_shown_as_far_as_models_take_them_and_all_else_is_described
         "u:2",
         "'new'",
         "at most 8",
+        "no picture of this kind",
     ):
         assert words in said, words
 

@@ -100,14 +100,14 @@ class World:
                     continue  # the test swaps it at this moment
         return found
 
-    def manifest(self, server: ProviderServer, **tables: dict[str, Any]) -> Manifest:
-        base: dict[str, dict[str, Any]] = {
+    def manifest(self, server: ProviderServer, **tables: Any) -> Manifest:
+        base: dict[str, Any] = {
             "tools": {"enable": ALL_TOOLS},
             "permissions": {"profile": "workspace-write", "when_headless": "deny"},
             "retry": {"max_attempts": 1},
         }
         for key, table in tables.items():
-            base[key] = base.get(key, {}) | table
+            base[key] = base.get(key, {}) | table if isinstance(table, dict) else table
         return wires_manifest(server, name="openai-chat:test-model", **base)
 
     def pod(self, made: Any, **options: Any) -> Pod:
@@ -126,7 +126,7 @@ class World:
         with ProviderServer(answer) as server:
             yield server
 
-    async def strike(self, *calls: Call, tables: dict[str, dict[str, Any]] | None = None, **options: Any) -> Struck:
+    async def strike(self, *calls: Call, tables: dict[str, Any] | None = None, **options: Any) -> Struck:
         """One run that makes these calls, each in a reply of its own."""
         before = self.seen()
         self.bodies = []

@@ -255,9 +255,9 @@ def summary(directive: str, done: str) -> str:
 # -- the pod
 
 
-def manifest(server: ProviderServer, *, name: str | None = None, **tables: dict[str, Any]) -> Manifest:
+def manifest(server: ProviderServer, *, name: str | None = None, **tables: Any) -> Manifest:
     """A manifest for the model behind a server; `tables` are laid over the defaults of these tests, key by key."""
-    base: dict[str, dict[str, Any]] = {
+    base: dict[str, Any] = {
         "worker": {"system_prompt": "You keep notes on the modules of a project.", "instructions": ()},
         "model": {
             "name": name or MODELS[server.wire],
@@ -274,7 +274,7 @@ def manifest(server: ProviderServer, *, name: str | None = None, **tables: dict[
         "limits": {"repeat_call": {"remind": (50,), "stop": 60}},
     }
     for key, table in tables.items():
-        base[key] = base.get(key, {}) | table
+        base[key] = base.get(key, {}) | table if isinstance(table, dict) else table
     return Manifest.model_validate(base)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import difflib
 import os
@@ -25,12 +26,13 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 class ArtifactWriter:
     """An artifact that grows: at most `limit` bytes are kept, the rest is counted in `dropped`. What may be the beginning of
-    a secret is written with what comes after it.
+    a secret, or of a character, is written with what comes after it; bytes that are no text stay as they are.
     """
 
     def __init__(self, name: str, fd: int, limit: int, masker: Masker | None = None) -> None:
         self.name = name
-        self._masked = MaskedStream(masker, _bytewise) if masker else None
+        self._masked = MaskedStream(masker) if masker else None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self.size = 0
         self.dropped = 0
         self._file = os.fdopen(fd, "wb", buffering=0)
@@ -39,7 +41,7 @@ class ArtifactWriter:
     def write(self, data: bytes) -> None:
         """Appends `data` as far as the limit allows. Blocks; raises `OSError`."""
         if self._masked is not None:
-            data = self._masked.feed(data.decode("latin-1")).encode("latin-1")
+            data = _bytes(self._masked.feed(self._decoder.decode(data)))
         self._keep(data)
 
     def _keep(self, data: bytes) -> None:
@@ -53,7 +55,8 @@ class ArtifactWriter:
     def end(self) -> None:
         """Writes what was held back, where nothing more comes. Blocks; raises `OSError`."""
         if self._masked is not None:
-            self._keep(self._masked.end().encode("latin-1"))
+            rest = self._masked.feed(self._decoder.decode(b"", final=True))
+            self._keep(_bytes(rest + self._masked.end()))
 
     def close(self) -> None:
         """Ends the writing; what was written stays, also after a power cut. Blocks."""
@@ -116,8 +119,8 @@ class Artifacts:
         return Scope(self.folder, read=(".",))
 
 
-def _bytewise(text: str) -> str:
-    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _names(call_id: str, name: str) -> Iterator[str]:

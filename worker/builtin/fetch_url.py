@@ -16,7 +16,7 @@ from worker.builtin.web_request import Fetched, Fetcher
 from worker.builtin.web_text import Page, decoded, page_text
 from worker.errors import ConfigError
 from worker.items import ToolOutput
-from worker.text import size
+from worker.text import clipped, size
 from worker.tools import MAX_OUTPUT, Tool, ToolContext, tool
 
 MAX_BYTES = 2_097_152
@@ -64,12 +64,12 @@ def _as_output(fetched: Fetched) -> ToolOutput:
     text = decoded(fetched.data, kind)
     page = page_text(text, str(fetched.target)) if kind.html else Page("", text)
     body = _plain(page.text)
-    title = f", {_plain(page.title)[:100]!r}" if page.title else ""
+    title = f", {clipped(_plain(page.title), 100)!r}" if page.title else ""
     cut = f", CUT after {size(len(fetched.data))}" if fetched.cut else ""
     shown = str(fetched.target)
     where = shown if len(shown) <= 160 else f"{shown[:157]}..."
-    summary = f"fetch_url {where}: {fetched.status} {kind.name[:60]}, {size(len(fetched.data))}{cut}{title}"
-    head = f"URL: {shown}\nStatus: {fetched.status}\nType: {kind.name[:100]}"
+    summary = f"fetch_url {where}: {fetched.status} {clipped(kind.name, 60)}, {size(len(fetched.data))}{cut}{title}"
+    head = f"URL: {shown}\nStatus: {fetched.status}\nType: {clipped(kind.name, 100)}"
     if fetched.cut:
         head += f"\nOnly the first {size(len(fetched.data))} were read; what follows is not the whole."
     content = f"{head}\n\n{body or '(no text)'}"

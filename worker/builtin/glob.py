@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from worker.text import clipped
 from worker.tools import ToolFault
 
 LONGEST = 1_000
@@ -23,7 +24,7 @@ class Glob:
         pattern = pattern.removeprefix("./").strip("/") if pattern != "/" else ""
         if not pattern or len(pattern) > LONGEST:
             raise ToolFault(
-                f"not a file pattern (1 to {LONGEST} characters, such as *.py or src/**/*.py): {pattern[:80]!r}"
+                f"not a file pattern (1 to {LONGEST} characters, such as *.py or src/**/*.py): {clipped(pattern, 80)!r}"
             )
         self._patterns = [_compiled(p) for p in _alternatives(pattern)]
 
@@ -41,7 +42,7 @@ def _alternatives(pattern: str) -> list[str]:
     for choice in found.group(1).split(","):
         results += _alternatives(pattern[: found.start()] + choice + pattern[found.end() :])
         if len(results) > _ALTERNATIVES:
-            raise ToolFault(f"the pattern has more than {_ALTERNATIVES} alternatives: {pattern[:80]!r}")
+            raise ToolFault(f"the pattern has more than {_ALTERNATIVES} alternatives: {clipped(pattern, 80)!r}")
     return results
 
 

@@ -23,6 +23,7 @@ import anyio
 from worker.builtin.blocking import in_thread
 from worker.builtin.sandbox import Sandbox
 from worker.builtin.search_child import clip
+from worker.text import clipped
 from worker.tools import ToolFault
 
 _ARGUMENT_BYTES = 100_000
@@ -165,7 +166,7 @@ async def _with_ripgrep(
     if not whole:
         hits.extend(waiting[: limit - len(hits)])
     elif code == 2 and errors:
-        raise ToolFault(f"ripgrep: {errors[:300]}")
+        raise ToolFault(f"ripgrep: {clipped(errors, 300)}")
     return whole
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from worker.builtin.job_files import JOB_LIMIT, JobOutput, exit_code, read_output
 from worker.builtin.process_table import Target, call_environment, descendants, end, environment_of, in_group, look_at
 from worker.builtin.tool_state import utc_now
+from worker.masking import Masker
 from worker.tools import ToolFault
 
 JobStatus: TypeAlias = Literal["running", "exited", "gone"]
@@ -48,13 +50,22 @@ class Processes:
     """The table of background jobs: p1, p2, ...; each in a process group of its own.
 
     `folder` holds what they write, at most `limit` bytes each; `owner` (the session's id) tells the children of this
-    pod from those of others in `POD_OWNER`. The jobs outlast the runtime until `end_all`.
+    pod from those of others in `POD_OWNER`. Secrets that `masker` knows are replaced in what is kept of their output. The jobs
+    outlast the runtime until `end_all`.
     """
 
     def __init__(
-        self, folder: str | Path, *, owner: str = "", limit: int = JOB_LIMIT, now: Callable[[], datetime] = utc_now
+        self,
+        folder: str | Path,
+        *,
+        owner: str = "",
+        limit: int = JOB_LIMIT,
+        now: Callable[[], datetime] = utc_now,
+        masker: Masker | None = None,
     ) -> None:
         self.owner = owner
+        # By its standard input: neither a command line nor an environment may hold a secret.
+        self._masks = json.dumps({"secrets": dict(masker.secrets), "shapes": masker.shapes} if masker else {}).encode()
         self._folder = Path(folder).absolute()
         self._limit = limit
         self._now = now
@@ -75,7 +86,7 @@ class Processes:
         program = [sys.executable, "-I", "-S", str(Path(__file__).with_name("supervise.py")), str(folder)]
         environment = {**environment, **self.environment(call_id)}
         with anyio.CancelScope(shield=True):
-            pid = await _launch([*program, str(self._limit), *argv], cwd, environment)
+            pid = await _launch([*program, str(self._limit), *argv], cwd, environment, self._masks)
             found = await anyio.to_thread.run_sync(look_at, pid)
             self._jobs[name] = Job(
                 id=name,
@@ -197,11 +208,11 @@ class Processes:
         return [self._jobs[name] for name in ended]
 
 
-async def _launch(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> int:
-    """Starts a supervisor and gives its process id."""
+async def _launch(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], masks: bytes) -> int:
+    """Starts a supervisor, tells it what to mask, and gives its process id."""
     try:
         launched = await anyio.run_process(
-            argv, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, cwd=cwd, env=environment, check=False
+            argv, input=masks, stderr=subprocess.STDOUT, cwd=cwd, env=environment, check=False
         )
     except OSError as e:
         raise ToolFault(f"the job could not be started: {e.strerror or e}") from e

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from worker.builtin.protected import Protected
+from worker.text import clipped
 from worker.tools import ToolFault
 
 Use: TypeAlias = Literal["read", "write"]
@@ -116,9 +117,9 @@ class Scope:
         """The real path, after links, if it is in scope for this use."""
         text = str(path)
         if not text or "\0" in text:
-            raise ToolFault(f"not a path: {text[:80]!r}")
+            raise ToolFault(f"not a path: {clipped(text, 80)!r}")
         if len(text) > LONGEST_PATH:
-            raise ToolFault(f"{text[:80]}...: the path is too long.")
+            raise ToolFault(f"{clipped(text, 80)}: the path is too long.")
         lexical = self.cwd / home_expanded(text)
         try:
             resolved = Path(os.path.realpath(lexical))
@@ -382,7 +383,7 @@ def _fault(name: str, error: OSError) -> ToolFault:
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return ToolFault(f"{name}: a part of the path is not a directory (or became a link while it was being opened).")
     if error.errno == errno.ENAMETOOLONG:
-        return ToolFault(f"{name[:80]}...: the name is too long.")
+        return ToolFault(f"{clipped(name, 80)}: the name is too long.")
     if error.errno == errno.EACCES:
         return ToolFault(f"{name}: the operating system denies access to it.")
     return ToolFault(f"{name}: {error.strerror or error}")

@@ -1,7 +1,8 @@
 """The supervisor of one background job: a small process of its own, so that the job outlasts the runtime.
 
 `python -I -S supervise.py FOLDER LIMIT COMMAND...` leaves the caller's session, prints its process id, runs the
-command with its input at end of file, and writes its output as plain text into FOLDER, at most LIMIT bytes of it. When
+command with its input at end of file, and writes its output as plain text into FOLDER, at most LIMIT bytes of it, without the secrets
+that its own standard input names (JSON: `secrets` by name, `shapes`). When
 all writers are gone it records the command's exit code. Where the system can (Linux), all orphans of the command become
 its children, and it ends with the last of them. Standard library only.
 """
@@ -9,6 +10,7 @@ its children, and it ends with the last of them. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from worker.builtin.job_files import JobWriter
 from worker.builtin.supervise_call import adopt_orphans
 from worker.builtin.terminal import PlainText
+from worker.masking import MaskedStream, Masker
 
 
 def _stay(_number: int, _frame: FrameType | None) -> None:
@@ -30,6 +33,7 @@ def _stay(_number: int, _frame: FrameType | None) -> None:
 
 def main() -> None:
     folder, limit, *command = sys.argv[1:]
+    masks = json.load(sys.stdin.buffer)
     if os.fork():
         os._exit(0)
     os.setsid()
@@ -49,10 +53,12 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
-    plain = PlainText()
+    plain, masked = PlainText(), MaskedStream(Masker(**masks)) if masks else None
     while data := os.read(read_end, 65_536):
-        writer.write(plain.feed(data).encode())
-    writer.write(plain.finish().encode())
+        text = plain.feed(data)
+        writer.write((masked.feed(text) if masked else text).encode())
+    text = plain.finish()
+    writer.write((masked.feed(text) + masked.end() if masked else text).encode())
     writer.end(child.wait(), plain.not_text)
     with contextlib.suppress(ChildProcessError):
         while True:

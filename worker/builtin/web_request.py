@@ -20,6 +20,7 @@ from anyio import to_thread
 from worker.addresses import PORTS, HostEntry, canonical_host
 from worker.builtin.web_address import Resolve, checked_addresses, is_literal, look_up
 from worker.builtin.web_text import Kind
+from worker.text import clipped
 from worker.tls import tls as shared_tls
 from worker.tools import ToolFault
 
@@ -70,15 +71,15 @@ def target_of(url: str) -> Target:
     if len(text) > LONGEST_URL:
         raise ToolFault(f"the URL has {len(text):,} characters; {LONGEST_URL:,} are taken")
     if _UNFIT.search(text):
-        raise ToolFault(f"the URL holds spaces, backslashes or control characters: {ascii(text)[:200]}")
+        raise ToolFault(f"the URL holds spaces, backslashes or control characters: {clipped(ascii(text), 200)}")
     try:
         parts = urlsplit(urldefrag(text).url)
         scheme = parts.scheme.lower()
         if scheme not in PORTS:
-            raise ToolFault(f"{text[:200]}: only https and http are asked for")
+            raise ToolFault(f"{clipped(text, 200)}: only https and http are asked for")
         host, port = canonical_host(parts.hostname or ""), parts.port
     except ValueError as error:
-        raise ToolFault(f"{text[:200]} is no URL that can be asked for: {error}") from error
+        raise ToolFault(f"{clipped(text, 200)} is no URL that can be asked for: {error}") from error
     if "@" in parts.netloc:
         raise ToolFault(f"a URL with a user name or password is not asked for: write it without ({host})")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=-._~") + (
@@ -97,7 +98,7 @@ def _cause(error: BaseException | None) -> str:
         seen.add(id(error))
         said = str(error) or said
         error = error.__cause__ or error.__context__
-    return said[:300]
+    return clipped(said, 300)
 
 
 def _joined(target: Target, where: str) -> str:
@@ -127,7 +128,7 @@ class Fetcher:
             with anyio.fail_after(self.timeout):
                 return await self._followed(target_of(url), refuses)
         except TimeoutError:
-            raise ToolFault(f"{url[:200]} did not answer within {self.timeout:g} s") from None
+            raise ToolFault(f"{clipped(url, 200)} did not answer within {self.timeout:g} s") from None
 
     async def _followed(self, target: Target, refuses: Callable[[str], str]) -> Fetched:
         self._check(target)
@@ -143,7 +144,9 @@ class Fetcher:
                 if why := refuses(str(following)):
                     raise ToolFault(f"{following} is kept back by {why}")
             except ToolFault as fault:
-                raise ToolFault(f"{target} redirects to {found[:300]}, which is not followed: {fault}") from fault
+                raise ToolFault(
+                    f"{target} redirects to {clipped(found, 300)}, which is not followed: {fault}"
+                ) from fault
             target = following
         raise ToolFault(f"{target}: more than {REDIRECTS} redirects")
 
@@ -215,7 +218,9 @@ class Fetcher:
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 raise
             except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-                raise ToolFault(f"{target.host} broke off: {type(error).__name__}: {str(error)[:300]}") from error
+                raise ToolFault(
+                    f"{target.host} broke off: {type(error).__name__}: {clipped(str(error), 300)}"
+                ) from error
         raise AssertionError("the stack swallows nothing")
 
     async def _read(self, response: httpx2.Response, target: Target) -> Fetched:
@@ -223,7 +228,7 @@ class Fetcher:
         if not kind.readable and response.status_code >= 400:
             return Fetched(target, response.status_code, kind, b"", False)
         if not kind.readable:
-            what = kind.name[:100] or "content of no named type"
+            what = clipped(kind.name, 100) or "content of no named type"
             raise ToolFault(f"{target} is {what}, which is no text; text, HTML, JSON and XML are read")
         unpack = _Unpacked(response.headers.get("content-encoding", ""), self.most)
         came = 0
@@ -242,7 +247,7 @@ class _Unpacked:
         self._most = most
         name = encoding.strip().lower()
         if name not in {"", "identity", "gzip", "x-gzip"}:
-            raise ToolFault(f"the answer is packed as {name[:60]!r}, which was not asked for")
+            raise ToolFault(f"the answer is packed as {clipped(name, 60)!r}, which was not asked for")
         self._unzip = zlib.decompressobj(_GZIP) if name in {"gzip", "x-gzip"} else None
 
     @property

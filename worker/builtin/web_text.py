@@ -9,6 +9,8 @@ from html.parser import HTMLParser
 from typing import NamedTuple
 from urllib.parse import urljoin
 
+from worker.text import clipped
+
 _TEXT = re.compile(
     r"text/[\w.+-]+|application/(?:[\w.-]+\+)?(?:json|xml|yaml|toml|javascript)|application/(?:ld\+json|x-yaml|xhtml\+xml|x-ndjson)"
 )
@@ -170,6 +172,6 @@ class _Reader(HTMLParser):
         if not href or href.startswith(("#", "javascript:", "data:")):
             return ""
         try:
-            return urljoin(self._base, href.strip())[:500]
+            return clipped(urljoin(self._base, href.strip()), 500)
         except ValueError:
             return ""

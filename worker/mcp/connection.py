@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
@@ -22,6 +23,8 @@ from worker.ids import uuid7
 from worker.items import ToolOutput
 from worker.mcp.define import LABEL, Server, ServerFault
 from worker.mcp.definitions import Listing
+from worker.mcp.naming import tool_name
+from worker.mcp.words import Screen
 from worker.tools import ToolFault
 
 if TYPE_CHECKING:
@@ -39,6 +42,9 @@ _LAST_WORDS = 1.0
 
 MOST_SAID = 2_000
 """Characters of why a server failed."""
+
+MOST_CHANGES = 100
+"""Lists that are asked for because a server says that its own has changed; behind them, it is asked when it is started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +67,19 @@ class _Way(Protocol):
 
 @dataclass
 class Connection:
-    """A server. `listed` is what it lists now, or listed last; `why` says why it is not up."""
+    """A server. `listed` is what it lists now, or listed last; `why` says why it is not up. What it says passes `screen`."""
 
     server: Server
     place: Place
     tasks: TaskGroup
+    screen: Screen = field(default_factory=Screen)
     state: State = "starting"
     why: str = ""
     listed: Listing = field(default_factory=Listing)
     _failures: int = 0
     _session: Session | None = None
     _way: _Way | None = None
+    _fault: str = ""
     _lost: bool = False
     _stale: bool = False
     _wake: anyio.Event = field(default_factory=anyio.Event)
@@ -132,22 +140,34 @@ class Connection:
         self._lost, self._stale = self._lost or lost, self._stale or stale
         self._wake.set()
 
+    def _changed(self) -> None:
+        self._heard(stale=True)
+
+    def _flooded(self) -> None:
+        from worker.mcp.asking import FLOOD
+
+        self._fault = FLOOD
+        self._heard(lost=True)
+
     def _mark(self, state: State, reason: str) -> None:
         said = self._way.why() if self._way is not None else ""
         self._session = None
         # A process's own end, or a status, says more than that there was one.
         plain = reason.lower().startswith(("connection closed", "mcperror: server returned an error"))
-        self.why = "; ".join(part for part in ("" if plain and said else reason, said) if part)[:MOST_SAID]
+        self.why = "; ".join(
+            self.screen.text(part, MOST_SAID) for part in ("" if plain and said else reason, said) if part
+        )
         self.state = state
 
     async def _live(self, ready: anyio.Event, gone: anyio.Event) -> None:
         reason = "connection closed"
+        self._fault = ""
         try:
             async with self._conversation() as begin:
                 try:
                     with anyio.fail_after(self.server.start_timeout):
                         self._session = session = await begin()
-                        self.listed = await session.listing()
+                        self.listed = await self._listing(session)
                 except TimeoutError:
                     self._mark("failed", f"it did not answer within {self.server.start_timeout:g} s")
                     self._failures += 1
@@ -156,10 +176,11 @@ class Connection:
                 self._failures, self.state, self.why = 0, "up", ""
                 ready.set()
                 await self._serve(session)
+                reason = self._fault or reason
         except (Exception, BaseExceptionGroup) as error:
             if _only_cancelled(error):
                 raise
-            reason = _said(error)
+            reason = self._fault or _said(error)
         finally:
             self._session = None
             if not ready.is_set():
@@ -172,15 +193,19 @@ class Connection:
 
     async def _serve(self, session: Session) -> None:
         """Until the connection ends; a list of tools that changed is read again meanwhile. One that can't be read changes nothing."""
+        changes = 0
         while True:
             await self._wake.wait()
             self._wake = anyio.Event()
             if self._lost:
                 return
-            if self._stale:
-                self._stale = False
+            if self._stale and changes < MOST_CHANGES:
+                self._stale, changes = False, changes + 1
                 with anyio.move_on_after(self.server.start_timeout), contextlib.suppress(ServerFault):
-                    self.listed = await session.listing()
+                    self.listed = await self._listing(session)
+
+    async def _listing(self, session: Session) -> Listing:
+        return await session.listing(partial(tool_name, self.server.name))
 
     @asynccontextmanager
     async def _conversation(self) -> AsyncGenerator[Any]:
@@ -188,7 +213,7 @@ class Connection:
 
         async with (
             self._streams() as streams,
-            conversation(streams, lambda: self._heard(stale=True), self.place.version) as begin,
+            conversation(streams, self._changed, self._flooded, self.place.version, self.screen) as begin,
         ):
             yield begin
 

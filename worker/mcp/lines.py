@@ -64,6 +64,7 @@ class Tail:
 
         data = bytes(self._data)
         if self._cut:
-            data = data.partition(b"\n")[2] or data
+            # Where no line begins, the mark says so: what stands behind it may be the end of a secret.
+            data = data.partition(b"\n")[2] or b"..." + data
         made = PlainText()
         return (made.feed(data) + made.finish()).strip()

@@ -12,8 +12,8 @@ _UNFIT = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def tool_name(server: str, tool: str) -> str:
-    """The name of a tool. Unique where no server's name holds `__` or ends with `_`. One that can't stand as it is ends with a hash
-    of the server's own name for it."""
+    """The name of a tool, of no other server's where no server's name holds `__` or ends with `_`. One that can't stand as it is ends
+    with a hash of the server's own name for it, which is made to be told apart and no proof: a server may find two with one name."""
     whole = f"{server}__{tool}"
     fit = _UNFIT.sub("_", whole)
     if tool and fit == whole and len(fit) <= LONGEST:

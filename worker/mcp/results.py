@@ -10,14 +10,22 @@ from typing import Any, cast
 
 from worker.builtin.terminal import PlainText
 from worker.items import Image, ToolOutput
-from worker.text import size
-
-PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-"""The kinds of pictures that models are shown."""
+from worker.text import clipped, size
 
 MOST_PICTURES = 8
 LARGEST_PICTURE = 3_750_000
 """Bytes of a picture; models refuse what is larger."""
+
+MOST_PICTURED = 8_000_000
+"""Bytes of all pictures of a result: a request holds those of every result, and providers refuse one that is too large."""
+
+_BEGIN = {
+    "image/png": (b"\x89PNG\r\n\x1a\n",),
+    "image/jpeg": (b"\xff\xd8\xff",),
+    "image/gif": (b"GIF87a", b"GIF89a"),
+    "image/webp": (b"RIFF",),
+}
+"""How the data of a picture begins. A provider refuses each request that holds one of which this is not so."""
 
 
 def output_of(content: Sequence[object], structured: object, *, failed: bool, label: str) -> ToolOutput:
@@ -29,7 +37,7 @@ def output_of(content: Sequence[object], structured: object, *, failed: bool, la
     images: list[Image] = []
     for part in content:
         table = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
-        found = _picture(table, len(images)) if table.get("type") == "image" else _words(table)
+        found = _picture(table, images) if table.get("type") == "image" else _words(table)
         if isinstance(found, Image):
             images.append(found)
         else:
@@ -63,20 +71,24 @@ def _words(part: dict[str, Any]) -> str:
             kind = inside.get("mimeType") or "of unknown kind"
             return f"[resource {inside.get('uri')}, {kind}, {size(_bytes(inside.get('blob')))}: not shown]"
         case _:
-            return f"[a part of the unknown kind {str(part.get('type'))[:60]!r}: not shown]"
+            return f"[a part of the unknown kind {clipped(str(part.get('type')), 60)!r}: not shown]"
 
 
-def _picture(part: dict[str, Any], before: int) -> Image | str:
+def _picture(part: dict[str, Any], before: Sequence[Image]) -> Image | str:
     kind, data = part.get("mimeType"), part.get("data")
     why = ""
     if not isinstance(data, str) or not isinstance(kind, str) or not _is_base64(data):
         why = "it can't be read"
-    elif kind not in PICTURES:
+    elif kind not in _BEGIN:
         why = "models take no pictures of this kind"
+    elif not base64.b64decode(data[:64]).startswith(_BEGIN[kind]):
+        why = "it is no picture of this kind"
     elif _bytes(data) > LARGEST_PICTURE:
         why = f"at most {size(LARGEST_PICTURE)} are shown"
-    elif before >= MOST_PICTURES:
+    elif len(before) >= MOST_PICTURES:
         why = f"at most {MOST_PICTURES} of a result are shown"
+    elif _bytes(data) + sum(_bytes(image.data) for image in before) > MOST_PICTURED:
+        why = f"at most {size(MOST_PICTURED)} of a result are shown"
     if why:
         return f"[image, {kind}, {size(_bytes(data))}: not shown, {why}]"
     return Image(media_type=cast("str", kind), data=cast("str", data))

@@ -19,7 +19,7 @@ from worker.items import ToolOutput
 from worker.mcp.connection import Connection, Place, State
 from worker.mcp.define import Server
 from worker.mcp.definitions import Definition, Listing
-from worker.mcp.naming import tool_name
+from worker.mcp.words import Screen
 from worker.tools import Tool, ToolContext
 
 SOME = 5
@@ -40,14 +40,14 @@ class News(NamedTuple):
 
 
 class Servers:
-    """Servers as an async context manager: left, all of them are gone. Raises `ConfigError` where the package `mcp` is not
-    installed.
+    """Servers as an async context manager: left, all of them are gone. What they say passes `screen`. Raises `ConfigError` where the
+    package `mcp` is not installed.
     """
 
-    def __init__(self, servers: Sequence[Server], place: Place) -> None:
+    def __init__(self, servers: Sequence[Server], place: Place, screen: Screen | None = None) -> None:
         if servers and find_spec("mcp") is None:
             raise ConfigError("[[mcp]] needs the package mcp: pip install 'pod-runtime[mcp]'")
-        self._servers, self._place = servers, place
+        self._servers, self._place, self._screen = servers, place, screen or Screen()
         self._connections: list[Connection] = []
         self._offered: dict[str, Listing] = {}
         self._told: dict[str, News] = {}
@@ -60,7 +60,7 @@ class Servers:
         try:
             # Loading the package takes a moment in which other tasks go on.
             await anyio.to_thread.run_sync(_load, any(server.url is not None for server in self._servers))
-            self._connections = [Connection(server, self._place, group) for server in self._servers]
+            self._connections = [Connection(server, self._place, group, self._screen) for server in self._servers]
             async with anyio.create_task_group() as starting:
                 for connection in self._connections:
                     starting.start_soon(connection.start)
@@ -135,9 +135,8 @@ def _tools(connection: Connection, listing: Listing) -> list[Tool]:
 
 def _tool(connection: Connection, definition: Definition) -> Tool:
     server = connection.server
-    name = tool_name(server.name, definition.tool)
     return Tool(
-        name=name,
+        name=definition.name,
         description=definition.description,
         parameters=definition.schema,
         call=partial(_call, connection, definition.tool),

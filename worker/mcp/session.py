@@ -26,13 +26,19 @@ from mcp.types import (
 )
 
 from worker.items import ToolOutput
+from worker.mcp.asking import Asked, Incoming, Outgoing
 from worker.mcp.define import ServerFault
-from worker.mcp.definitions import MOST_TOOLS, Listing, listing_of
+from worker.mcp.definitions import MOST_LISTED, MOST_TOOLS, Listing, listing_of, weight
 from worker.mcp.results import output_of
+from worker.mcp.words import Screen
+from worker.text import size
 from worker.tools import ToolFault
 
 MOST_PAGES = 200
 """Pages of one list of tools; a list that never ends keeps nobody."""
+
+MOST_TOLD = 4_000
+"""Characters of an error that a server answers with."""
 
 _RESULT: pydantic.TypeAdapter[CallToolResult | InputRequiredResult] = pydantic.TypeAdapter(
     CallToolResult | InputRequiredResult
@@ -50,23 +56,28 @@ class Lost(Exception):
 class Session:
     """A conversation that has begun."""
 
-    def __init__(self, client: ClientSession, wire: JSONRPCDispatcher[Any]) -> None:
-        self._client, self._wire = client, wire
+    def __init__(self, client: ClientSession, wire: JSONRPCDispatcher[Any], screen: Screen) -> None:
+        self._client, self._wire, self._screen = client, wire, screen
 
-    async def listing(self) -> Listing:
-        """The tools that the server lists, each looked at alone. Raises `ServerFault`."""
+    async def listing(self, named: Callable[[str], str]) -> Listing:
+        """The tools that the server lists, each looked at alone; `named` gives what one is called here. Raises `ServerFault`."""
         found: list[object] = []
+        total = 0
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             raw = await self._page(cursor)
             tools, cursor = raw.get("tools"), raw.get("nextCursor")
             if not isinstance(tools, list):
                 raise ServerFault("its list of tools is none")
-            found += cast("list[object]", tools)
+            page = cast("list[object]", tools)
+            found += page
+            total += await anyio.to_thread.run_sync(weight, page)
+            if total > MOST_LISTED:
+                raise ServerFault(f"it lists tools of more than {size(MOST_LISTED)}")
             if len(found) > MOST_TOOLS:
                 raise ServerFault(f"it lists more than {MOST_TOOLS:,} tools")
             if not isinstance(cursor, str) or not cursor:
-                return await anyio.to_thread.run_sync(listing_of, found)
+                return await anyio.to_thread.run_sync(listing_of, found, named, self._screen)
         raise ServerFault(f"its list of tools has no end after {MOST_PAGES} pages")
 
     async def _page(self, cursor: str | None) -> dict[str, Any]:
@@ -93,7 +104,8 @@ class Session:
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or "session terminated" in error.message.lower():
                 raise Lost(error.message) from error
-            raise ToolFault(f"{label}: the server answered with an error ({error.code}): {error.message}") from error
+            said = self._screen.text(error.message, MOST_TOLD)
+            raise ToolFault(f"{label}: the server answered with an error ({error.code}): {said}") from error
         except pydantic.ValidationError as error:
             raise ToolFault(f"{label}: the server's answer is no result of a call") from error
         if isinstance(result, InputRequiredResult):
@@ -109,15 +121,18 @@ def _output(raw: dict[str, Any], label: str) -> ToolOutput:
 
 @asynccontextmanager
 async def conversation(
-    streams: Transport, changed: Callable[[], None], version: str
+    streams: Transport, changed: Callable[[], None], flooded: Callable[[], None], version: str, screen: Screen
 ) -> AsyncGenerator[Callable[[], Awaitable[Session]]]:
     """A conversation over a transport's streams; what it yields begins it. `changed` is called where the server says that its
-    list of tools is another one.
+    list of tools is another one, `flooded` where it asks too much: then the conversation ends.
 
     Requests of the server (sampling, elicitation, roots) are refused: none of these is declared.
     """
     read, write = cast("Any", streams)
-    wire: JSONRPCDispatcher[Any] = JSONRPCDispatcher(read, write)
+    asked = Asked(flooded)
+    wire: JSONRPCDispatcher[Any] = JSONRPCDispatcher(
+        cast("Any", Incoming(read, asked)), cast("Any", Outgoing(write, asked))
+    )
 
     async def heard(message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
@@ -134,6 +149,6 @@ async def conversation(
                     raise
                 # A server of the newer kind, which begins without a handshake.
                 await client.discover()
-            return Session(client, wire)
+            return Session(client, wire, screen)
 
         yield begin

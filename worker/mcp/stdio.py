@@ -51,6 +51,7 @@ class Program:
         self._tail = Tail()
         self._child: Child | None = None
         self._trouble = ""
+        self._unread = 0
 
     def why(self) -> str:
         """How it ended, as far as that is known, and the end of what it wrote to standard error."""
@@ -59,6 +60,9 @@ class Program:
             found = f"{self._argv[0]} can't be started: {child.error.strerror or child.error}"
         if not found and child is not None and child.code is not None:
             found = f"it was ended by signal {-child.code}" if child.code < 0 else f"it exited with code {child.code}"
+        if self._unread:
+            unread = f"{self._unread:,} of its lines look like messages, and are none"
+            found = f"{found}; {unread}" if found else unread
         said = self._tail.text()
         return "; ".join(part for part in (found, f"standard error ends with: {said}" if said else "") if part)
 
@@ -161,6 +165,8 @@ class _Traffic:
                 for line in lines.feed(data):
                     if (message := await _message(line)) is not None:
                         await given.send(message)
+                    elif line.lstrip().startswith(b"{"):
+                        self._program._unread += 1  # pyright: ignore[reportPrivateUsage]
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass  # the session has ended
         except TooLong as error:

@@ -38,7 +38,7 @@ from worker.models.base import (
 )
 from worker.models.chat_quirks import check_key
 from worker.models.classify import classify, empty_stream, silent_overflow
-from worker.models.encoding import SideEncoder, dumps, listing, mapping
+from worker.models.encoding import SideEncoder, dumps, images_of, listing, mapping
 from worker.models.encoding import count as whole_number
 from worker.models.reported import OVERRUN, checked
 from worker.models.table import capabilities
@@ -51,6 +51,7 @@ RESERVED = frozenset({"messages", "input", "stream", "tools", "system", "instruc
 
 _ABOUT_REASONING = re.compile(r"thinking|reasoning|signature|encrypted.content", re.IGNORECASE)
 _OF_REASONING = re.compile(r"thinking|reasoning|\brs_", re.IGNORECASE)
+_ABOUT_PICTURES = re.compile(r"\bimages?\b|\bpictures?\b|media.?type|base64", re.IGNORECASE)
 _ABOUT_MEMORY = re.compile(r"compaction|\bcmp_", re.IGNORECASE)
 
 EFFORTS = ((0, "none"), (2_048, "low"), (8_192, "medium"))
@@ -246,13 +247,17 @@ class HttpModel:
         return self._encoder
 
     def repair(self, error: ModelError) -> str | None:
-        """Sends the history in another form from now on, after the provider has rejected its reasoning or its memory.
+        """Sends the history in another form from now on, after the provider has rejected its reasoning, its memory or its pictures.
 
         A memory that this server never took yet is doubted at any refusal, whatever its words: a server that does not
         know such blocks has many. Returns what is different, or None where there is no other form.
         """
         if not isinstance(error, InvalidHistory | BadRequest | ModelNotFound) and not _server_error(error):
             return None
+        if isinstance(error, BadRequest) and error.pictures and _ABOUT_PICTURES.search(error.message):
+            self._encoder = copy.copy(self._encoder)
+            self._encoder.images = False
+            return "pictures are left out from now on"
         about_memory = (error.code or "").startswith("compaction_") or _ABOUT_MEMORY.search(error.message) is not None
         about_reasoning = not about_memory and _ABOUT_REASONING.search(error.message) is not None
         reasoned = isinstance(error, InvalidHistory) and about_reasoning and self._encoder.reasoning
@@ -293,6 +298,7 @@ class HttpModel:
             yield
         except ModelError as e:
             e.memory = sent
+            e.pictures = self._encoder.images and any(images_of(item) for item in request.items)
             raise
         if sent:
             self._accepted.add(sent)

@@ -29,6 +29,7 @@ from worker.errors import (
 )
 from worker.models.base import StopReason, Usage
 from worker.rates import http_date
+from worker.text import clipped
 
 MAX_MESSAGE = 1_000
 """Characters of a provider's message that an error keeps."""
@@ -290,7 +291,7 @@ def _read(body: object) -> _Fault:
             body = json.loads(body)
         except (ValueError, RecursionError):
             text = re.sub(r"<[^>]{0,200}>", " ", _ends(body)).strip()
-            return _Fault(" ".join(text.split())[:MAX_MESSAGE], (), None, text, {}, None)
+            return _Fault(clipped(" ".join(text.split()), MAX_MESSAGE), (), None, text, {}, None)
     outer: object = body
     if isinstance(outer, list) and outer:
         outer = cast("list[object]", outer)[0]
@@ -316,7 +317,7 @@ def _read(body: object) -> _Fault:
         message = json.dumps(message, ensure_ascii=False)
     request_id = fields.get("request_id")
     return _Fault(
-        message=(message or "")[:MAX_MESSAGE],
+        message=clipped(message or "", MAX_MESSAGE),
         codes=codes,
         number=number,
         text=_ends(body if isinstance(body, str) else json.dumps(body, ensure_ascii=False).replace('\\"', "'")),

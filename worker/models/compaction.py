@@ -23,6 +23,7 @@ from worker.models.base import (
     Usage,
 )
 from worker.models.encoding import mapping
+from worker.text import clipped
 
 COMPACT_WAIT = 600.0
 """Seconds that a provider may say nothing of a compaction: it comes in one piece, also in a stream."""
@@ -82,7 +83,7 @@ class CompactingModel(HttpModel):
     @property
     def refusals(self) -> Refusals:
         """What this server is known not to take, ways to compact among it."""
-        ways = {way: self._said.get(way, "")[:SAID] for way in sorted(self.refused)}
+        ways = {way: clipped(self._said.get(way, ""), SAID) for way in sorted(self.refused)}
         return super().refusals.model_copy(update={"ways": ways})
 
     def recall(self, refusals: Refusals) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from worker.models.base import Usage
+from worker.text import clipped
 
 ABSURD = 10**9
 """Tokens above which no figure of one request can be true."""
@@ -37,7 +38,7 @@ class Reading:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             text = str(value) if isinstance(value, str | float | bool) else type(value).__name__
-            self.faults[f"{name} is no whole number ({text[:LONGEST]})"] = None
+            self.faults[f"{name} is no whole number ({clipped(text, LONGEST)})"] = None
             return None
         if not 0 <= value <= ABSURD:
             self.faults[f"{name} is {shown(value)}"] = None
