@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from os import PathLike
 from types import TracebackType
@@ -76,8 +76,7 @@ class Hosted:
     error: BaseException | None = None
     ended: RunResult | None = None
     opens: Callable[[], Pod] = field(repr=False, kw_only=True)
-    task: str | None = field(repr=False, kw_only=True)
-    key: str = field(repr=False, kw_only=True)
+    drive: Callable[[Pod], Awaitable[RunResult]] = field(repr=False, kw_only=True)
     restart: RestartPolicy = field(repr=False, kw_only=True)
     restarted: deque[float] = field(default_factory=deque[float], repr=False)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, repr=False)
@@ -98,6 +97,17 @@ class Hosted:
     def interrupt(self) -> None:
         """Ends it now, resumable; one that waits for its place does not begin."""
         self.scope.cancel()
+
+    def halt(self) -> None:
+        """Asks for the end of its run before the next request, resumable; one that rests or is being opened ends now."""
+        try:
+            running = None if self.pod is None or self.phase != "running" else self.pod.running
+        except UsageProblem:
+            running = None
+        if running is None or not running.busy:
+            self.interrupt()
+            return
+        running.orders.stop = running.stopped_by = DRAINED
 
 
 class PodHost:
@@ -160,14 +170,27 @@ class PodHost:
         `options` are those of `Pod.open`. The message is taken once, by its `key` (a new one, where None is given): after a crash of the
         pod, and with the same key after one of the process, its run goes on. What `Pod.open` raises is in the result, not raised here.
         """
+        key = key or uuid7()
+
+        async def drive(pod: Pod) -> RunResult:
+            return await (pod.resume() if task is None else pod.run(task, key=key))
+
+        return self.take(name, lambda: Pod.open(manifest, name=name, **options), drive, restart=restart)
+
+    def take(
+        self,
+        name: str,
+        opens: Callable[[], Pod],
+        drive: Callable[[Pod], Awaitable[RunResult]],
+        *,
+        restart: RestartPolicy | None = None,
+    ) -> Hosted:
+        """`start` for a pod that `opens` makes and `drive` drives, once it is entered. Each start calls both again."""
         if self._group is None:
             raise UsageProblem("this host is not entered: use it inside of `async with PodHost() as host`")
         if self._draining:
             raise UsageProblem("this host comes to a halt: it takes no more pods")
-        hosted = Hosted(
-            name, opens=lambda: Pod.open(manifest, name=name, **options), task=task, key=key or uuid7(),
-            restart=restart or self.restart,
-        )  # fmt: skip
+        hosted = Hosted(name, opens=opens, drive=drive, restart=restart or self.restart)
         self._waiting.append(hosted)
         self._fill()
         return hosted
@@ -209,9 +232,7 @@ class PodHost:
             hosted.pod = hosted.opens()
             async with hosted.pod as pod:
                 try:
-                    if hosted.task is None:
-                        return await pod.resume()
-                    return await pod.run(hosted.task, key=hosted.key)
+                    return await hosted.drive(pod)
                 except cancelled:
                     # Its end is on record: whoever asks for the result gets that.
                     hosted.ended = last_result(pod.state, hosted.name)
@@ -248,7 +269,7 @@ class PodHost:
             _over(hosted, _not_begun(hosted.name))
         self._waiting.clear()
         for hosted in tuple(self._running.values()):
-            _halt(hosted)
+            hosted.halt()
 
     async def drain(self, within: float = 30.0) -> None:
         """Comes to a halt: nothing new begins, each run ends before its next request, resumable; after `within` seconds those that still
@@ -264,18 +285,6 @@ class PodHost:
     async def _all_over(self) -> None:
         for hosted in tuple(self._running.values()):
             await hosted.over.wait()
-
-
-def _halt(hosted: Hosted) -> None:
-    """Asks for the end of its run before the next request; one that rests or is being opened ends now."""
-    try:
-        running = None if hosted.pod is None or hosted.phase != "running" else hosted.pod.running
-    except UsageProblem:
-        running = None
-    if running is None or not running.busy:
-        hosted.interrupt()
-        return
-    running.orders.stop = running.stopped_by = DRAINED
 
 
 def _over(hosted: Hosted, result: RunResult) -> None:

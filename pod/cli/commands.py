@@ -129,6 +129,12 @@ def _batch(parser: ArgumentParser) -> None:
     add(parser)
 
 
+def _serve(parser: ArgumentParser) -> None:
+    from pod.cli.serve_arguments import add_serve
+
+    add_serve(parser)
+
+
 def _node(parser: ArgumentParser) -> None:
     from pod.cli.queue_arguments import add_node
 
@@ -366,6 +372,12 @@ _ALL = (
             "run many tasks with one manifest, each in a pod of its own. Results are written as tasks end. Stopped or killed, the "
             "same command goes on: what ended is not done again, what was begun is gone on with. Exit code 0 only where all "
             "finished. `pod batch report BATCH` shows the figures of a batch again"),
+    Command("serve", "serve pods through HTTP", "serve:serve",
+            "pod serve --manifests ./manifests --port 8421", _serve,
+            "serve the pods of a home through HTTP until SIGTERM or Ctrl-C: make them from the manifests of one folder, talk to them, "
+            "answer their questions, follow their events. What is asked of a pod is durable before it is answered. Listening on this "
+            "machine alone, a token is made and shown where none is given; elsewhere $POD_TOKEN or --tokens is needed. The first "
+            "signal lets each run come to a halt before its next request"),
     Command("node", "serve queues: run what `pod batch --engine dbos` submits", "node:node",
             "pod node --queue nightly --concurrency 20", _node,
             "serve queues until SIGTERM or Ctrl-C: run the pods that were submitted to them, in their folders, from their logs on. "
@@ -448,7 +460,7 @@ COMMANDS: dict[str, Command] = {command.name: command for command in _ALL}
 """All commands by name."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "run": ("run", "resume", "batch", "node", "queue", "send", "stop", "interrupt", "approve", "deny"),
+    "run": ("run", "resume", "batch", "serve", "node", "queue", "send", "stop", "interrupt", "approve", "deny"),
     "look": ("ls", "show", "context", "inspect", "log"),
     "change": ("compact", "fork", "rewind", "clear", "export", "import", "rm", "gc", "doctor"),
     "set up": ("manifest", "trust", "models", "tools", "completion"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import anyio
 
@@ -38,33 +37,15 @@ def compact(args: argparse.Namespace) -> int:
 
 def _dry(folder: PodFolder, *, as_json: bool) -> int:
     from pod.outlook import outlook
+    from pod.views import compaction_of
 
     view = outlook(folder)
+    if as_json:
+        show_json(compaction_of(view))
+        return 0
     plan = view.plan()
     accepted = view.acceptance(plan)
     checkpoint = view.checkpoint
-    value: dict[str, Any] = {
-        "possible": plan.possible,
-        "reason": plan.reason,
-        "occupancy": plan.before.tokens,
-        "provenance": plan.before.provenance,
-        "overhead": plan.before.overhead,
-        "available": plan.limits.available,
-        "lowest_trigger": plan.limits.lowest,
-        "target": plan.limits.most,
-        "summarised_items": plan.summarised_items,
-        "summarised_tokens": plan.summarised_tokens,
-        "retained_items": plan.retained_items,
-        "retained_tokens": plan.retained_tokens,
-        "expected": plan.expected,
-        "least": view.least(plan),
-        "accepted": accepted,
-        "checkpoint": checkpoint,
-        "native": view.native,
-    }
-    if as_json:
-        show_json(value)
-        return 0
     rows = [
         (
             "occupancy now",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from pod.cli.output import show, show_json
@@ -13,39 +12,22 @@ from pod.cli.progress import memory_line, worker_figures
 from pod.cli.sending import folder_of
 from pod.cli.text import balance, count, figures, one_line, share, span
 from pod.context.policy import BREAKER_FAILURES, Plan, resting, utc
-from pod.foresight import Next, Origin, Provenance, foresee, origins, policy_origin, provenance
+from pod.foresight import Next, Provenance, foresee, origins, policy_origin, provenance
 from pod.outlook import Outlook, outlook
+from pod.views import context_of, origin_text
 from worker.occupancy import Occupancy
 
 
 def context(args: argparse.Namespace) -> int:
     """What fills the context, its limits, and what would go next."""
     view = outlook(folder_of(args.name))
+    if args.json:
+        show_json(context_of(view))
+        return 0
     plan = view.plan()
     coming = foresee(view, plan, time.time())
-    if args.json:
-        show_json(_facts(view, plan, coming))
-        return 0
     show(_text(args.name, view, plan, coming))
     return 0
-
-
-def _facts(view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> dict[str, Any]:
-    made = provenance(view)
-    return {
-        **view.as_dict(),
-        "policy_origin": policy_origin(view),
-        "trigger_origins": {origin.name: _origin(origin) for origin in origins(view)},
-        "summary_made": None if made is None else asdict(made),
-        "expected": plan.expected,
-        "compaction_reason": plan.reason,
-        "next": [asdict(one) for one in coming],
-    }
-
-
-def _origin(origin: Origin) -> str:
-    written = f'"{origin.written}"' if isinstance(origin.written, str) else str(origin.written)
-    return f"[{origin.table}] {origin.key} = {written}"
 
 
 def _text(name: str, view: Outlook, plan: Plan, coming: tuple[Next, ...]) -> str:
@@ -93,7 +75,7 @@ def _triggers(view: Outlook) -> list[tuple[str, str]]:
     available = view.budget.available
     inert = "" if view.manifest.acting_triggers else f"; starts nothing under {view.manifest.policy!r}"
     lines = [
-        f"{one.name} {one.tokens:,} ({share(one.tokens, available)} of the ceiling), {_origin(one)}{inert}"
+        f"{one.name} {one.tokens:,} ({share(one.tokens, available)} of the ceiling), {origin_text(one)}{inert}"
         for one in found
     ]
     return [("triggers" if not at else "", line if not at else f"{'':11} {line}") for at, line in enumerate(lines)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -15,6 +14,7 @@ from pod.errors import UsageProblem
 from pod.log.files import label_of
 from pod.log.folder import check_name, default_home, pod_names
 from pod.peek import Glance, glances
+from pod.views import row_of
 
 
 def ls(args: argparse.Namespace) -> int:
@@ -25,7 +25,7 @@ def ls(args: argparse.Namespace) -> int:
         return 0
     found = sorted(glances(home), key=lambda look: look.at, reverse=True)
     if args.json:
-        show_json([{k: v for k, v in asdict(look).items() if k != "blobs"} for look in found])
+        show_json([row_of(look) for look in found])
         return 0
     if not found:
         note(f"no pods in {label_of(home)}")

@@ -44,3 +44,8 @@ def entry(text: str) -> int:
 def whole(text: str) -> int:
     """A number from 1 on."""
     return _within(text, int, lambda value: value >= 1, "a whole number from 1 on")
+
+
+def port(text: str) -> int:
+    """A port, zero for any free one."""
+    return _within(text, int, lambda value: 0 <= value < 65_536, "a port from 0 to 65535")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from interceptors.approvals import PermissionDenied
 from pod.cli.text import count, one_line
@@ -26,14 +25,6 @@ def permits(manifest: Manifest, cwd: str) -> list[Row]:
         return [*rows, ("sandbox", "off: a command that is allowed runs with all that you may do")]
     network = "a network" if sandbox.network else "no network"
     return [*rows, ("sandbox", f"{sandbox.mode}, {network}, .git {sandbox.git}")]
-
-
-def settings(manifest: Manifest | None) -> dict[str, Any] | None:
-    """The same for a program, with each rule; None where the manifest is lost."""
-    if manifest is None:
-        return None
-    dumped = manifest.model_dump(mode="json")
-    return {key: dumped[key] for key in ("permissions", "scope", "sandbox", "hooks")}
 
 
 def denials(state: PodState, name: str) -> list[Row]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 from pod.cli.failing import note
 from pod.cli.items import show_artifact, show_item
 from pod.cli.listing import status_of
 from pod.cli.output import show as print_text
 from pod.cli.output import show_json
-from pod.cli.permitted import denials, permits, settings
+from pod.cli.permitted import denials, permits
 from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
 from pod.cli.text import age, count, figures, money, one_line, question_lines, share, ways_out
@@ -22,12 +21,11 @@ from pod.log.files import label_of
 from pod.log.folder import PodFolder
 from pod.losses import losses
 from pod.peek import Glance, glance
-from pod.result import whole_counts
 from pod.servers import warning_of
 from pod.session import load
 from pod.state import PodState
 from pod.stored import kept
-from worker.items import AssistantItem
+from pod.views import InstructionFile, facts_of, instruction_files, last_text, row_of
 from worker.memory import memory_of, provenance
 from worker.text import visible
 
@@ -49,7 +47,7 @@ def show(args: argparse.Namespace) -> int:
         return _summary(args.name, state, as_json=args.json)
     lost = _lost(folder)
     if args.json:
-        show_json(_facts(folder, look, state) | {"lost": lost})
+        show_json(facts_of(folder, look, state) | {"lost": lost})
     else:
         print_text(_text(folder, look, state, lost))
     return 1 if lost else 0
@@ -74,7 +72,7 @@ def _glanced(folder: PodFolder, look: Glance, *, as_json: bool) -> int:
     except LogDamaged:
         lost = []  # the active log itself, which is told already
     if as_json:
-        show_json({key: value for key, value in asdict(look).items() if key != "blobs"} | {"lost": lost})
+        show_json(row_of(look) | {"lost": lost})
         return 1
     more = " at least" if look.partial else ""
     rows = _head(folder, look, look.segments)
@@ -123,71 +121,10 @@ def _head(folder: PodFolder, look: Glance, segments: int | None) -> list[tuple[s
     return [row for row in rows if row[1]]
 
 
-class InstructionFile(NamedTuple):
-    """An instruction file as the newest run has it. `bytes` are those that are taken (None where the text is lost), `of` all
-    that the file had.
-    """
-
-    path: str
-    sha256: str
-    bytes: int | None
-    cut: bool
-    of: int | None
-
-
-def instruction_files(folder: PodFolder, state: PodState) -> list[InstructionFile]:
-    """The instruction files of the newest run, root first."""
-    found: list[InstructionFile] = []
-    for path, label in state.instructions.items():
-        size, whole = _size(folder, label), state.instructions_cut.get(path)
-        found.append(InstructionFile(path, label, size, whole is not None, size if whole is None else whole))
-    return found
-
-
-def _size(folder: PodFolder, label: str) -> int | None:
-    try:
-        return (folder.path / "blobs" / label).stat().st_size
-    except OSError:
-        return None
-
-
 def _instruction_row(each: InstructionFile) -> str:
     size = "lost" if each.bytes is None else f"{each.bytes:,} bytes"
     cut = f", cut: the file had {each.of:,}" if each.cut else ""
     return f"{each.path} ({size}{cut}; {each.sha256[:12]})"
-
-
-def _facts(folder: PodFolder, look: Glance, state: PodState) -> dict[str, Any]:
-    totals = state.totals
-    return {
-        "name": look.name,
-        "status": look.status,
-        "session": look.session,
-        "segment": look.segment,
-        "lineage": look.lineage,
-        "created": look.created,
-        "active": look.at,
-        "cwd": look.cwd,
-        "manifest": state.manifest,
-        "instructions": [each._asdict() for each in instruction_files(folder, state)],
-        "run": state.run,
-        "totals": {**totals.model_dump(), "by": whole_counts(totals.by)},
-        "cost_usd": None if totals.unpriced else totals.cost_usd,
-        "items": len(state.history.view),
-        "native": None
-        if (memory := memory_of(state.history.view)) is None
-        else provenance(memory, state.history.tokens[0]),
-        "queued": [item.text for item in state.queued],
-        "rejected": [{"id": record.id, "reason": record.reason} for record in state.rejected],
-        "inbox": look.waiting,
-        "approvals": [asked.model_dump() for asked in state.approvals.values()],
-        "tasks": state.tool_state.get("tasks") or [],
-        "servers": [told.model_dump() for told in state.servers.values()],
-        "ended": None if state.ended is None else {"status": state.ended.status, "result": state.ended.result},
-        "last_text": _last_text(state),
-        "settings": settings(kept(folder).manifest),
-        "denials": [each.model_dump() for each in state.denials],
-    }
 
 
 def _server_row(told_of: ServerTold) -> str:
@@ -202,10 +139,6 @@ def _rejected(name: str, state: PodState) -> str:
     newest = state.rejected[-1]
     what = f"{count(len(state.rejected), 'message')}, never to be sent"
     return f"{what} (pod show {name} --item {newest.id}): {newest.reason}"
-
-
-def _last_text(state: PodState) -> str:
-    return next((item.text for item in reversed(state.history.view) if isinstance(item, AssistantItem)), "")
 
 
 def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str]) -> str:
@@ -254,7 +187,7 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         text += [f"  {line}" for line in ways_out(look.name, asked.id, state.approvals)]
     if len(state.approvals) > 1:
         text += ["all of them:", *(f"  {line}" for line in ways_out(look.name, "--all"))]
-    said = _last_text(state)
+    said = last_text(state)
     if said:
         text += ["last words:", *(f"  {line}" for line in visible(said[:2000]).splitlines())]
     return "\n".join(text)

@@ -112,7 +112,8 @@ LOOKS = [
     ("show", UNSEEN), ("log", "a", "--item", SCREEN), ("show", "a", "--artifact", SCREEN), (SCREEN,), ("ls", f"--{UNSEEN}"),
     ("resume", "f", "--set", f"model.{SCREEN}=1"), ("resume", "f", "x", "--manifest", "{odd}"), ("help", SCREEN),
     ("rewind", "a", "--to", UNSEEN), ("fork", "a", SCREEN), ("rm", SCREEN), ("clear", "f"), ("-V",), ("trust", SCREEN), ("trust", "--list"),
-    ("batch", SCREEN, "--manifest", "{odd}"), ("batch", "report", SCREEN), ("node", UNSEEN), ("queue", "ls", "--phase", SCREEN),
+    ("batch", SCREEN, "--manifest", "{odd}"), ("batch", "report", SCREEN), ("node", UNSEEN),
+    ("serve", "--host", "0.0.0.0", "--manifests", SCREEN), ("queue", "ls", "--phase", SCREEN),
     ("queue", "show", SCREEN), ("batch", "{wrong}", "--manifest", "{odd}", "--name", UNSEEN),
 ]  # fmt: skip
 """Every command, with what is hostile in the session, in a manifest or in its own arguments."""

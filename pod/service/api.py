@@ -1,0 +1,223 @@
+"""What the service does for each operation. Which there are, and what they take and give, is in `pod.service.operations`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+from pydantic import BaseModel
+
+from pod import views
+from pod.errors import PodError, UsageProblem
+from pod.log import inbox
+from pod.log.folder import PodFolder, check_name, pod_names
+from pod.operations import fork, open_questions
+from pod.outlook import outlook
+from pod.peek import glance
+from pod.reading import SessionReader
+from pod.result import last_result
+from pod.service import schemas as s
+from pod.service.care import OVER, Care
+from pod.service.feed import POLL
+from pod.session import load
+from pod.tools.session_history import session_history
+from pod.unfinished import check_stored
+from worker.ids import uuid7
+from worker.tools import ToolContext, ToolFault
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request as an operation sees it: path arguments, query, body, and the id of what it does (its Idempotency-Key, or a new one)."""
+
+    args: dict[str, str] = field(default_factory=dict[str, str])
+    query: Any = None
+    body: Any = None
+    id: str = field(default_factory=uuid7)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer: its status and what it says."""
+
+    status: int
+    body: BaseModel
+
+
+class Missing(UsageProblem):
+    """What a request names is not there."""
+
+
+@dataclass(frozen=True)
+class Api:
+    """The operations of a service."""
+
+    care: Care
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    async def manifests(self, asked: Asked) -> Answered:
+        """GET /v1/manifests."""
+        return Answered(200, s.Manifests(manifests=await anyio.to_thread.run_sync(self.care.shelf.names)))
+
+    async def pods(self, asked: Asked) -> Answered:
+        """GET /v1/pods."""
+        rows, more = await anyio.to_thread.run_sync(self._rows, asked.query.after, asked.query.limit)
+        return Answered(200, s.Pods(pods=rows, next=rows[-1].name if more and rows else None))
+
+    def _rows(self, after: str, limit: int) -> tuple[list[s.PodRow], bool]:
+        names = list(islice((name for name in pod_names(self.care.home) if name > after), limit + 1))
+        rows: list[s.PodRow] = []
+        for name in names[:limit]:
+            try:
+                rows.append(s.PodRow.model_validate(views.row_of(glance(PodFolder(self.care.home, name)))))
+            except PodError:
+                continue  # removed meanwhile
+        return rows, len(names) > limit
+
+    async def show(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}."""
+        folder = await self._folder(asked)
+        facts = await anyio.to_thread.run_sync(views.whole_of, folder)
+        look = await anyio.to_thread.run_sync(glance, folder)
+        return Answered(200, s.Facts.model_validate(facts | {"status": self.care.status(look)}))
+
+    async def events(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/events, as one page."""
+        folder = await self._folder(asked)
+        with self.care.reader(folder, asked.query.after) as reader:
+            try:
+                found = await reader.page(asked.query.limit, asked.query.wait)
+            finally:
+                self.care.left(folder.name)
+            return Answered(200, s.EventPage(events=[e.model_dump(mode="json") for e in found], last=reader.after))
+
+    async def approvals(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/approvals."""
+        folder = await self._folder(asked)
+        found = await anyio.to_thread.run_sync(open_questions, folder)
+        return Answered(200, s.Questions(approvals=[each.model_dump(mode="json") for each in found.values()]))
+
+    async def context(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/context."""
+        folder = await self._folder(asked)
+        return Answered(
+            200, s.Context.model_validate(await anyio.to_thread.run_sync(lambda: views.context_of(outlook(folder))))
+        )
+
+    async def result(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/result."""
+        folder = await self._folder(asked)
+        last = await anyio.to_thread.run_sync(self._outcome, folder)
+        with self.care.reader(folder, last.seq) as reader, anyio.move_on_after(asked.query.wait):
+            while last.result is None and asked.query.wait:
+                await reader.next(POLL)
+                last = await anyio.to_thread.run_sync(self._outcome, folder)
+        self.care.left(folder.name)
+        return Answered(200, s.Outcome(status=last.status, result=last.result))
+
+    def _outcome(self, folder: PodFolder) -> _Outcome:
+        """How a pod stands, with the number of its newest entry. Blocks."""
+        state = load(folder.segment_path(folder.pointer().segment))
+        status = self.care.status(glance(folder))
+        over = status in OVER | {"waiting"} and state.last_run is not None
+        return _Outcome(
+            status, last_result(state, folder.name).model_dump(mode="json") if over else None, state.last_seq
+        )
+
+    async def history(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/history."""
+        folder = await self._folder(asked)
+        arguments = asked.query.model_dump(exclude_none=True)
+        context = ToolContext("service", session_history.name, Path(), services={SessionReader: SessionReader(folder)})
+        try:
+            output = await session_history.call(arguments, context)
+        except ToolFault as fault:
+            return Answered(200, s.Found(text=str(fault), status="error"))
+        return Answered(
+            200, s.Found(text=output.content or output.summary, status="error" if output.is_error else "ok")
+        )
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    async def make(self, asked: Asked) -> Answered:
+        """POST /v1/pods."""
+        body: s.NewPod = asked.body
+        name = body.name or f"{body.manifest[:60].removesuffix('.toml')}-{asked.id[-12:].lower()}"
+        new = await self.care.make(body.manifest, check_name(name), key=asked.id, task=body.task)
+        self.care.wake(name)
+        return Answered(201 if new else 200, s.Made(pod=name, new=new))
+
+    async def message(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/messages."""
+        folder = await self._folder(asked)
+        stored = await anyio.to_thread.run_sync(self.care.say, folder, asked.body.text, asked.id)
+        self.care.wake(folder.name)
+        return Answered(202, s.Stored(id=asked.id, stored=stored))
+
+    async def answer(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/approvals/{id}."""
+        folder, body = await self._folder(asked), asked.body
+        label = asked.args["id"]
+        if label not in await anyio.to_thread.run_sync(open_questions, folder):
+            raise Missing(f"no question {label[:100]!r} is open in pod {folder.name!r}")
+        args = {"id": label, "by": asked.args["by"], "scope": body.scope, "message": body.message}
+        kind = "approve" if body.approve else "deny"
+        return await self._ordered(folder, inbox.Command(id=asked.id, kind=kind, args=args))
+
+    async def compact(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/compact."""
+        folder, body = await self._folder(asked), asked.body
+        if body.dry_run:
+            return Answered(
+                200,
+                s.Context.model_validate(await anyio.to_thread.run_sync(lambda: views.compaction_of(outlook(folder)))),
+            )
+        if await anyio.to_thread.run_sync(folder.is_busy):
+            return await self._ordered(folder, inbox.Command(id=asked.id, kind="compact", args={"focus": body.focus}))
+        self.care.compact(folder.name, body.focus)
+        return Answered(202, s.Taken(id=asked.id, running=False))
+
+    async def stop(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/stop."""
+        folder = await self._folder(asked)
+        if self.care.held_back(folder.name) or not await anyio.to_thread.run_sync(folder.is_busy):
+            return Answered(202, s.Taken(id=asked.id, running=False))
+        args = {"reason": asked.body.reason or "stopped through the service"}
+        return await self._ordered(folder, inbox.Command(id=asked.id, kind="stop", args=args))
+
+    async def resume(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/resume."""
+        folder = await self._folder(asked)
+        running = await anyio.to_thread.run_sync(folder.is_busy)
+        if not running:
+            await anyio.to_thread.run_sync(check_stored, folder)
+            self.care.wake(folder.name, at_all_events=True)
+        return Answered(202, s.Taken(id=asked.id, running=running))
+
+    async def fork(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/fork."""
+        folder, body = await self._folder(asked), asked.body
+        changed = await anyio.to_thread.run_sync(partial(fork, self.care.home, folder.name, body.name, body.at))
+        return Answered(201, s.Forked(pod=body.name, point=changed.point))
+
+    async def _ordered(self, folder: PodFolder, command: inbox.Command) -> Answered:
+        await anyio.to_thread.run_sync(inbox.post, folder, command)
+        running = await anyio.to_thread.run_sync(folder.is_busy)
+        self.care.wake(folder.name)
+        return Answered(202, s.Taken(id=command.id, running=running))
+
+    async def _folder(self, asked: Asked) -> PodFolder:
+        return await anyio.to_thread.run_sync(self.care.folder, asked.args["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    status: str
+    result: dict[str, Any] | None
+    seq: int

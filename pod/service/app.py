@@ -1,0 +1,338 @@
+"""The service as an ASGI app, by itself or mounted in somebody else's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, cast
+
+import anyio
+import anyio.to_thread
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, PodNotFound, StoreError, UsageProblem
+from pod.host import PodHost, RestartPolicy
+from pod.log.folder import check_name, default_home, local_home
+from pod.service import openapi, schemas
+from pod.service.access import Holder, Hosts, Tokens
+from pod.service.api import Answered, Api, Asked, Missing
+from pod.service.care import Care
+from pod.service.door import Door
+from pod.service.metrics import Metrics
+from pod.service.once import Given, KeyInUse, KeyReused, Once
+from pod.service.operations import EVENTS, EXPORT, OPERATIONS, Operation
+from pod.service.shelf import NotOnTheShelf, Shelf
+from pod.service.sse import EventStream
+from pod.transfer import export_pod
+
+logger = logging.getLogger("pod.service")
+
+READERS = 2_000
+"""Streams of events at once at most."""
+
+EXPORT_IN_MEMORY = 8 * 1024 * 1024
+"""Bytes of an export that are held in memory; more go through a file."""
+
+DRAIN = 3.0
+"""Seconds that runs get to come to a request boundary when the service ends; then they end at once. All can be gone on with."""
+
+_STATUS: tuple[tuple[type[PodError], int, str], ...] = (
+    (PodNotFound, 404, "no_such_pod"),
+    (NotOnTheShelf, 404, "no_such_manifest"),
+    (Missing, 404, "not_there"),
+    (PodExists, 409, "name_taken"),
+    (NotSettled, 409, "not_settled"),
+    (PodBusy, 409, "in_use"),
+    (KeyInUse, 409, "key_in_use"),
+    (KeyReused, 422, "key_reused"),
+    (UsageProblem, 422, "not_possible"),
+    (LogDamaged, 409, "damaged"),
+    (StoreError, 503, "store"),
+    (PodError, 409, "refused"),
+)
+
+
+def create_app(
+    host: PodHost | None = None,
+    *,
+    tokens: Tokens,
+    manifests: str | Path | None = None,
+    shipped: Sequence[str] = (),
+    home: str | Path | None = None,
+    cwd: str | Path | None = None,
+    own_folders: bool = False,
+    hosts: Sequence[str] = (),
+    state: str | Path | None = None,
+    restart: RestartPolicy | None = None,
+    adopt: bool = True,
+    **options: Any,
+) -> Service:
+    """The service over the pods of a home. Mount it, or run it with any ASGI server; its lifespan must be run (`service.running()`
+    where a parent app does not run that of what it mounts).
+
+    `host` runs the pods; without one the service has its own, which ends with it. Pods are made from the `manifests` of one folder
+    and from `shipped` ones alone, in the folder `cwd`, or with `own_folders` in one of their own below it. `tokens` says who may
+    what; `Tokens()` lets in whoever reaches it. `hosts` are the names, beside this machine's own, under which it is asked. `state`
+    is where the service remembers what is its own. With `adopt` it goes on with the pods that it had in its care when it ended.
+    `options` are given to each `Pod.open` (tools, interceptors, a model). Raises `UsageProblem`.
+    """
+    return Service(
+        host, tokens, Hosts.of(hosts), adopt,
+        partial(
+            Care, shelf=Shelf(None if manifests is None else Path(manifests), tuple(shipped)),
+            home=default_home() if home is None else Path(home), cwd=Path(cwd or Path.cwd()).absolute(),
+            own_folders=own_folders, options=options, restart=restart or RestartPolicy("on_failure"),
+        ),
+        None if state is None else Path(state),
+    )  # fmt: skip
+
+
+class Service:
+    """An ASGI app. `running` is its life: within it pods run."""
+
+    def __init__(
+        self,
+        host: PodHost | None,
+        tokens: Tokens,
+        hosts: Hosts,
+        adopt: bool,
+        care: Callable[..., Care],
+        state: Path | None,
+    ) -> None:
+        self.host = host or PodHost(concurrency=200)
+        self._owns_host = host is None
+        self._adopt = adopt
+        self.care = care(host=self.host, state=Path())
+        label = hashlib.sha256(str(self.care.home).encode()).hexdigest()[:16]
+        self.care.state = state or local_home() / "service" / label
+        self._once = Once(self.care.state / "keys")
+        self._closing: anyio.Event | None = None
+        self._readers = 0
+        self._metrics = Metrics(running=lambda: self.care.hosted, readers=lambda: self._readers)
+        self.care.told = lambda name, result: self._metrics.ended(result)
+        self.api = Api(self.care)
+        self._document = openapi.document(OPERATIONS)
+        self._door = Door(self._starlette(), tokens, hosts)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """The ASGI app."""
+        await self._door(scope, receive, send)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """The life of the service. At its end nothing new begins, readers are let go, and runs end at a request boundary, or after a
+        few seconds at once; all can be gone on with."""
+        self._closing = anyio.Event()
+        await anyio.to_thread.run_sync(self._once.sweep)
+        async with AsyncExitStack() as stack:
+            if self._owns_host:
+                await stack.enter_async_context(self.host)
+            group = await stack.enter_async_context(anyio.create_task_group())
+            self.care.begin(group)
+            try:
+                if self._adopt:
+                    await self.care.adopt()
+                yield
+            finally:
+                self.end()
+                with anyio.CancelScope(shield=True):
+                    await self.care.halt(DRAIN)
+                group.cancel_scope.cancel()
+
+    def end(self) -> None:
+        """The service is about to end: readers are let go, and nothing more is begun."""
+        if self._closing is not None:
+            self._closing.set()
+
+    # -- routes -----------------------------------------------------------------------------------------------
+
+    def _starlette(self) -> Starlette:
+        @asynccontextmanager
+        async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+            async with self.running():
+                yield
+
+        routes = [
+            Route(_route(operation.path), self._endpoint(operation), methods=[operation.method])
+            for operation in OPERATIONS
+        ]
+        more = [
+            Route("/healthz", self._health, methods=["GET"]),
+            Route("/readyz", self._ready, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            Route("/metrics", self._metrics_text, methods=["GET"]),
+        ]
+        handlers: Any = {HTTPException: _http_error, Exception: _failed}
+        return Starlette(routes=[*routes, *more], lifespan=lifespan, exception_handlers=handlers)
+
+    async def _health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:
+        ending = self._closing is None or self._closing.is_set()
+        return JSONResponse({"status": "ending" if ending else "ok"}, 503 if ending else 200)
+
+    async def _openapi(self, request: Request) -> Response:
+        return JSONResponse(self._document)
+
+    async def _metrics_text(self, request: Request) -> Response:
+        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def _endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            holder: Holder = request.scope["holder"]
+            if not holder.may(operation.role):
+                return _problem(
+                    403, "not_allowed", f"this token has the role {holder.role!r}; {operation.role!r} is needed"
+                )
+            if self._closing is None or self._closing.is_set():
+                return _problem(503, "ending", "the service comes to its end")
+            try:
+                return await self._answer(operation, request, holder)
+            except ValidationError as error:
+                return _problem(422, "not_possible", _said(error))
+            except PodError as error:
+                return _refusal(error)
+
+        return endpoint
+
+    async def _answer(self, operation: Operation, request: Request, holder: Holder) -> Response:
+        args = {**request.path_params, "by": holder.name}
+        query = None if operation.query is None else operation.query.model_validate(dict(request.query_params))
+        if operation.name == EXPORT:
+            return await self._export(check_name(args["name"]))
+        if operation.name == EVENTS and "text/event-stream" in request.headers.get("accept", ""):
+            assert isinstance(query, schemas.Following)
+            return await self._stream(check_name(args["name"]), _last_id(request, query.after))
+        assert operation.handler is not None
+        if not operation.writes:
+            answered = await operation.handler(self.api, Asked(args, query))
+            return JSONResponse(answered.body.model_dump(mode="json"), answered.status)
+        return await self._written(operation, request, args, query, holder)
+
+    async def _written(
+        self, operation: Operation, request: Request, args: dict[str, str], query: Any, holder: Holder
+    ) -> Response:
+        raw = await request.body()
+        body = _body(operation, raw)
+        key = request.headers.get("idempotency-key")
+        assert operation.handler is not None
+        if key is None:
+            answered = await operation.handler(self.api, Asked(args, query, body))
+            return JSONResponse(answered.body.model_dump(mode="json"), answered.status)
+        label = self._once.begin(holder.name, key)
+        asked = b"\0".join([operation.name.encode(), json.dumps(args).encode(), body.model_dump_json().encode()])
+        try:
+            given = await anyio.to_thread.run_sync(self._once.look, label, asked)
+            if given is None:
+                given = await self._done_once(operation, Asked(args, query, body, label), label, asked)
+            return JSONResponse(given.body, given.status)
+        finally:
+            self._once.forget(label)
+
+    async def _done_once(self, operation: Operation, asked: Asked, label: str, raw: bytes) -> Given:
+        assert operation.handler is not None
+        try:
+            answered: Answered = await operation.handler(self.api, asked)
+        except PodError:
+            await anyio.to_thread.run_sync(self._once.drop, label)
+            raise
+        given = Given(answered.status, answered.body.model_dump(mode="json"))
+        await anyio.to_thread.run_sync(self._once.answered, label, raw, given)
+        return given
+
+    async def _stream(self, name: str, after: int) -> Response:
+        folder = await anyio.to_thread.run_sync(self.care.folder, name)
+        if self._readers >= READERS:
+            return _problem(
+                429,
+                "too_many_readers",
+                f"{READERS:,} readers are here already: come back in a moment",
+                {"retry-after": "5"},
+            )
+        assert self._closing is not None
+        self._readers += 1
+        reader = self.care.reader(folder, after)
+
+        def left() -> None:
+            self._readers -= 1
+            self.care.left(name)
+
+        stream: Any = EventStream(reader, self._closing, left)
+        return stream
+
+    async def _export(self, name: str) -> Response:
+        await anyio.to_thread.run_sync(self.care.folder, name)
+        file = cast(BinaryIO, SpooledTemporaryFile(EXPORT_IN_MEMORY))  # noqa: SIM115
+        try:
+            await anyio.to_thread.run_sync(export_pod, self.care.home, name, file)
+        except BaseException:
+            file.close()
+            raise
+        file.seek(0)
+
+        async def pieces() -> AsyncGenerator[bytes]:
+            with file:
+                while piece := await anyio.to_thread.run_sync(file.read, 256 * 1024):
+                    yield piece
+
+        return StreamingResponse(
+            pieces(), media_type="application/x-tar",
+            headers={"content-disposition": f'attachment; filename="{name.replace("/", "-")}.pod.tar"'},
+        )  # fmt: skip
+
+
+def _route(path: str) -> str:
+    return path.replace("{name}", "{name:path}")
+
+
+def _body(operation: Operation, raw: bytes) -> BaseModel:
+    model = operation.body or schemas.Nothing
+    return model.model_validate_json(raw or b"{}")
+
+
+def _last_id(request: Request, after: int) -> int:
+    given = request.headers.get("last-event-id")
+    if given is None:
+        return after
+    if not (given.isascii() and given.isdigit() and len(given) <= 15):
+        raise UsageProblem("Last-Event-ID: the number of an event")
+    return int(given)
+
+
+def _said(error: ValidationError) -> str:
+    parts = [f"{'.'.join(str(part) for part in each['loc']) or 'body'}: {each['msg']}" for each in error.errors()[:5]]
+    return "; ".join(parts)[:1_000]
+
+
+def _problem(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
+    return JSONResponse({"error": kind, "message": message}, status, headers)
+
+
+def _refusal(error: PodError) -> JSONResponse:
+    status, kind = next((status, kind) for cls, status, kind in _STATUS if isinstance(error, cls))
+    return _problem(status, kind, str(error)[:2_000])
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    kinds = {404: "no_such_path", 405: "no_such_method"}
+    return _problem(
+        error.status_code, kinds.get(error.status_code, "refused"), str(error.detail), dict(error.headers or {})
+    )
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    logger.error("a request failed: %s %s", request.method, request.url.path, exc_info=error)
+    return _problem(500, "internal", f"the service failed on this request ({type(error).__name__}); its log says where")

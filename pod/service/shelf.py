@@ -1,0 +1,65 @@
+"""The manifests that pods can be made from: those of one folder, and shipped ones that were named."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pod.errors import UsageProblem
+from pod.manifest import shipped_names, shipped_path
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+class NotOnTheShelf(UsageProblem):
+    """No manifest of this name is offered."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """`folder` holds manifests as NAME.toml, `shipped` are names of those that come with the runtime. What a request names is looked
+    up here by its name and never used as a path; a link that leads out of the folder is not followed.
+    """
+
+    folder: Path | None = None
+    shipped: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.folder is not None and not self.folder.is_dir():
+            raise UsageProblem(f"--manifests {self.folder}: there is no such folder")
+        for name in self.shipped:
+            if shipped_path(name) is None:
+                raise UsageProblem(f"no manifest {name!r} is shipped: {', '.join(shipped_names())}")
+
+    def names(self) -> list[str]:
+        """What is offered. Blocks."""
+        return sorted({*self.shipped, *(name for name, _ in self._own())})
+
+    def path(self, name: str) -> Path:
+        """The file of a manifest. Blocks. Raises `NotOnTheShelf`."""
+        found = dict(self._own()).get(name) if _NAME.fullmatch(name) else None
+        if found is None and name in self.shipped:
+            found = shipped_path(name)
+        if found is None:
+            raise NotOnTheShelf(f"no manifest {name[:100]!r} is offered here; GET /v1/manifests lists those that are")
+        return found
+
+    def _own(self) -> Iterator[tuple[str, Path]]:
+        if self.folder is None:
+            return
+        root = Path(os.path.realpath(self.folder))
+        for path in sorted(self.folder.glob("*.toml")):
+            real = Path(os.path.realpath(path))
+            if _NAME.fullmatch(path.stem) and real.is_relative_to(root) and _is_file(real):
+                yield path.stem, real
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
