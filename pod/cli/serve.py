@@ -39,7 +39,7 @@ def serve(args: argparse.Namespace) -> int:
             note(f"pod serve: {text}")
 
     known, new = _tokens(args)
-    open_files(args.concurrency + 1_000)
+    open_files(args.concurrency)
     service = create_app(
         PodHost(concurrency=args.concurrency), tokens=known, manifests=args.manifests, shipped=args.shipped, cwd=args.directory,
         own_folders=args.own_folders, hosts=_hosts(args), adopt=not args.no_adopt,
