@@ -133,7 +133,7 @@ class Connection:
                 with anyio.move_on_after(_LAST_WORDS):
                     await self._gone.wait()
             if self.state == "up":
-                self._mark("down", reason)
+                self._mark("down", self._fault or reason)
         return self.why or reason
 
     def _heard(self, *, lost: bool = False, stale: bool = False) -> None:
