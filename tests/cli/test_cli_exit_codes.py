@@ -91,7 +91,7 @@ def test_an_unknown_provider_is_a_configuration_error(rig: Rig) -> None:
 def test_b124_a_log_that_cannot_be_written_is_a_failure_that_says_so(rig: Rig) -> None:
     with ProviderServer([Answer("z" * 60_000)]) as server:
         manifest = rig.manifest(server)
-        script = f"ulimit -f 24; exec {sys.executable} -m pod run {manifest} x --output-format stream-json --name a"
+        script = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 24; exec {sys.executable} -m pod run {manifest} x --output-format stream-json --name a"
         done = subprocess.run(["bash", "-c", script], cwd=rig.work, env=rig.env(), capture_output=True, timeout=30)
     assert done.returncode == 1, done.stderr
     assert b"Traceback" not in done.stderr and b"resume the pod" in done.stderr

@@ -111,7 +111,7 @@ def test_a_file_that_can_not_be_written_is_named_with_a_way_out(line: str, rig: 
     assert rig.pod("export", "p", "-o", rig.root / "p.tar").code in (0, 1)
     line = line.format(tar=f"{rig.root / 'p.tar'} --name other")
     before = _hashes(rig.home)
-    command = f"ulimit -f 0; exec {shlex.quote(sys.executable)} -m pod {line}"
+    command = f"export PYTHONDONTWRITEBYTECODE=1; ulimit -f 0; exec {shlex.quote(sys.executable)} -m pod {line}"
     ran = subprocess.run(
         ["bash", "-c", command], cwd=rig.work, env=rig.env(), capture_output=True, text=True, stdin=subprocess.DEVNULL,
         timeout=60, check=False,
