@@ -11,6 +11,8 @@ import anyio.to_thread
 
 from pod.engine.activation import QUARANTINE, PodRuns
 from pod.engine.child import ChildNode
+from pod.engine.firing import Firing
+from pod.engine.orders import Orders
 from pod.engine.port import Engine, QueueSpec
 from pod.errors import PodError
 from pod.log.folder import PodFolder
@@ -26,7 +28,9 @@ HALT_SECONDS = 20.0
 
 @dataclass
 class NodeWork:
-    """One node. `command` are the words behind `pod node` that start the process of the quarantine; empty where this is that one."""
+    """One node, and what it does for the schedules of its queues. `command` are the words behind `pod node` that start the process of
+    the quarantine; empty where this is that one.
+    """
 
     engine: Engine
     home: Path
@@ -45,6 +49,8 @@ class NodeWork:
         try:
             async with PodRuns(self.home, tell=self.tell) as runs, anyio.create_task_group() as group:
                 group.start_soon(self._look)
+                names = {spec.name for spec in self.queues}
+                group.start_soon(Firing(self.engine, Orders(self.home), names, self.tell).run)
                 await self.engine.serve(runs, queues=self.queues)
                 self._over.set()
                 group.cancel_scope.cancel()
