@@ -30,15 +30,15 @@ def put_bounds(register: Callable[..., object], table: QueueTable, name: str) ->
 def bounds(row: QueueRow, database: str) -> dict[str, Any]:
     """The library's words for a queue's limits, in a database of a kind."""
     limits = row.limits
-    partition = limits.of_partition()
-    if partition is None and database == "postgresql" and (limits.together or limits.starts):
-        # Two nodes that look at once may each take another row where a more urgent one came between: with partitions the library has
-        # such looks one after the other.
-        partition = limits.together or MANY
+    together, partition = limits.together, limits.of_partition()
+    if database == "postgresql" and (together or partition or limits.starts):
+        # Two nodes that look at once, a more urgent activation coming between, would each find room: the library has looks happen as if
+        # one after the other only where both of these are bounded.
+        partition, together = partition or together or MANY, together or MANY
     period = (limits.per or 0.0) + (COARSE if database == "sqlite" else 0.0)
     return {
         "worker_concurrency": limits.on_node(row.concurrency or MANY),
-        "global_concurrency": limits.together,
+        "global_concurrency": together,
         "partition_concurrency": partition,
         "limiter": {"limit": limits.starts, "period": period} if limits.starts else None,
         "polling_interval_sec": row.interval or 0.2,

@@ -20,7 +20,7 @@ NOW = {
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS pod_schedule (name TEXT PRIMARY KEY, made TEXT NOT NULL, version INTEGER NOT NULL, schedule TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS pod_queue (name TEXT PRIMARY KEY, limits TEXT NOT NULL DEFAULT '{}', concurrency INTEGER, pause REAL)",
+    "CREATE TABLE IF NOT EXISTS pod_queue (name TEXT PRIMARY KEY, limits TEXT NOT NULL DEFAULT '{}', concurrency INTEGER, pause DOUBLE PRECISION)",
 )
 
 _MAKING = 0x706F642D71

@@ -137,10 +137,11 @@ async def test_limits_outlive_the_processes_and_nodes_that_begin_later_keep_to_t
         await engine.submit(activations("a", "b"), queue="work")
         async with serving(engine, runs, WIDE):
             await runs.until(lambda: runs.inside == 1)
+            # Without the limit a look takes all that wait, at once.
+            assert sorted(await phases(engine, "a@1", "b@1")) == [("queued", None), ("running", None)]
             runs.go.set()
             await runs.until(lambda: len(runs.began) == 2 and not runs.inside)
         assert runs.most == 1
-        assert await phases(engine, "a@1", "b@1") == [("ended", "done")] * 2
 
 
 @pytest.mark.parametrize(
@@ -168,9 +169,13 @@ def test_a_bound_above_another_one_never_hinders() -> None:
     }  # fmt: skip
 
 
-def test_in_postgresql_a_bound_over_all_nodes_makes_looks_come_one_after_the_other() -> None:
-    """Two looks that see another head of the queue would each find room: only with partitions are they serialised there."""
-    assert bounds(QueueRow(Limits(together=2), 8), "postgresql")["partition_concurrency"] == 2
-    assert bounds(QueueRow(Limits(starts=2, per=1.0), 8), "postgresql")["partition_concurrency"] == MANY
-    assert bounds(QueueRow(Limits(each_node=2), 8), "postgresql")["partition_concurrency"] is None
-    assert bounds(QueueRow(Limits(together=2), 8), "sqlite")["partition_concurrency"] is None
+def test_in_postgresql_what_is_bounded_over_all_nodes_is_bounded_in_both_ways() -> None:
+    def both(database: str, **limits: Any) -> tuple[int | None, int | None]:
+        found = bounds(QueueRow(Limits(**limits), 8), database)
+        return found["global_concurrency"], found["partition_concurrency"]
+
+    assert both("postgresql", together=2) == (2, 2)
+    assert both("postgresql", each_partition=2) == (MANY, 2)
+    assert both("postgresql", starts=2, per=1.0) == (MANY, MANY)
+    assert both("postgresql", each_node=2) == (None, None)
+    assert both("sqlite", together=2) == (2, None)
