@@ -183,10 +183,10 @@ async def _show(args: argparse.Namespace, engine: Engine, orders: Orders) -> Non
         ("not over", ", ".join(running) or "none"), ("state", "paused" if made.paused else "active"),
     ]  # fmt: skip
     rows += [
-        ("next" if not n else "", f"{_time(at, made.zone)} (in {span(at - now)})")
+        ("next" if not n else "then", f"{_time(at, made.zone)} (in {span(at - now)})")
         for n, at in enumerate(_times(made, now))
     ]
-    show(figures([(name or " ", value) for name, value in rows]))
+    show(figures(rows))
     await _note_unserved(engine, [made])
 
 

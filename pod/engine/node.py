@@ -43,14 +43,14 @@ class NodeWork:
     _deaths: int = 0
     _rests: float = 0.0
     _over: anyio.Event = field(default_factory=anyio.Event)
+    _firing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
         """Serves until `end`, or until nothing is left to do where that is wanted. Cancelled, it ends now; all is resumable."""
         try:
             async with PodRuns(self.home, tell=self.tell) as runs, anyio.create_task_group() as group:
                 group.start_soon(self._look)
-                names = {spec.name for spec in self.queues}
-                group.start_soon(Firing(self.engine, Orders(self.home), names, self.tell).run)
+                group.start_soon(self._fire)
                 await self.engine.serve(runs, queues=self.queues)
                 self._over.set()
                 group.cancel_scope.cancel()
@@ -60,7 +60,13 @@ class NodeWork:
 
     async def end(self, within: float = HALT_SECONDS) -> None:
         """Comes to a halt: nothing more begins, each run ends before its next request."""
+        self._firing.cancel()
         await self.engine.drain(within)
+
+    async def _fire(self) -> None:
+        """Looks after the schedules of its queues until it comes to a halt; then that is for other nodes."""
+        with self._firing:
+            await Firing(self.engine, Orders(self.home), {spec.name for spec in self.queues}, self.tell).run()
 
     async def _look(self) -> None:
         empty = 0

@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from pod.engine import tables
 from pod.engine.bounding import bounds, put_bounds
@@ -81,25 +82,28 @@ async def test_schedules_are_kept_as_they_are_and_one_of_two_changes_is_heard(
     assert await schedules.remove("a/b") and not await schedules.remove("a/b")
 
 
-@pytest.mark.parametrize("limits", [Limits(together=1), Limits(each_partition=1), Limits(starts=1, per=60.0)])
+BOUNDED = [Limits(together=1), Limits(each_partition=1), Limits(starts=1, per=60.0)]
+
+
+@pytest.mark.parametrize("limits", BOUNDED, ids=Limits.words)
 async def test_two_nodes_that_look_at_once_keep_to_a_limit_also_where_a_more_urgent_one_comes_between(
-    postgres: str, limits: Limits
+    database: sa.Engine, limits: Limits
 ) -> None:
-    """The library alone takes both in PostgreSQL: each look sees another head of the queue, and neither sees the other's."""
-    await anyio.to_thread.run_sync(_look_twice, postgres, limits)
+    """By itself the library takes both: each look counts before the other writes, and neither writes what the other does."""
+    assert len(await anyio.to_thread.run_sync(_look_twice, database, limits)) == 1
 
 
-def _look_twice(url: str, limits: Limits) -> None:
+def _look_twice(database: sa.Engine, limits: Limits) -> list[str]:
+    """What two looks take; the second one, and the submission before it, fall between what the first one reads and writes."""
     from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 
-    schema = f"s{uuid.uuid4().hex[:12]}"
-    DBOS.migrate(url, schema=schema)
-    database = sa.create_engine(url)
+    kind, schema = database.dialect.name, f"s{uuid.uuid4().hex[:12]}"
+    DBOS.migrate(database.url.render_as_string(hide_password=False), schema=schema)
     client = DBOSClient(
         system_database_engine=database, serializer=DBOSPortableJSONSerializer(), dbos_system_schema=schema
     )
     rows = client._sys_db  # pyright: ignore[reportPrivateUsage]
-    client.register_queue("q", **bounds(QueueRow(limits, 1), "postgresql"))
+    client.register_queue("q", **bounds(QueueRow(limits, 1), kind))
     queue = client.retrieve_queue("q")
     assert queue is not None
     key = "" if queue._has_partition_limits() else None  # pyright: ignore[reportPrivateUsage]  (as the library's own thread does)
@@ -115,28 +119,32 @@ def _look_twice(url: str, limits: Limits) -> None:
     def look(node: str) -> None:
         try:
             taken.extend(rows.start_queued_workflows(queue, node, "v", key, owner_xid=node, is_latest_version=True)[0])
-        except sa.exc.DBAPIError as error:
+        except DBAPIError as error:
             assert rows.is_serialization_conflict(error)
 
+    def then() -> None:
+        submit("urgent", 1)
+        look("two")
+
     def hold(_: object, __: object, statement: str, *___: object) -> None:
-        if threading.current_thread().name == "first" and statement.startswith("UPDATE"):
+        if threading.current_thread() is first and statement.startswith("UPDATE"):
             at_its_write.set()
             go_on.wait(20)
 
+    first, second = threading.Thread(target=look, args=("one",)), threading.Thread(target=then)
     sa.event.listen(database, "before_cursor_execute", hold)
     submit("later", 100)
-    first = threading.Thread(target=look, args=("one",), name="first")
-    first.start()
     try:
+        first.start()
         assert at_its_write.wait(20)
-        submit("urgent", 1)
-        look("two")
+        second.start()
+        second.join(0.5)  # in SQLite it waits for the first one, as it should
     finally:
         go_on.set()
         first.join()
+        second.join()
         client.destroy()
-        database.dispose()
-    assert len(taken) == 1
+    return taken
 
 
 async def test_limits_and_what_nodes_say_are_kept_beside_each_other(database: sa.Engine) -> None:
