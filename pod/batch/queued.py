@@ -32,11 +32,14 @@ NODE_STARTS = 20
 
 @dataclass
 class QueuedBatch(Batch):
-    """One run of a batch on an engine. `node` are further words for the node that it starts itself where none serves the queue."""
+    """One run of a batch on an engine. `partitions` are those of the tasks, by their indexes; empty, none are named. `node` are further
+    words for the node that it starts itself where none serves the queue.
+    """
 
     engine: Engine = field(init=False)
     queue: str = QUEUE
     priority: int = BATCH
+    partitions: Sequence[str] = ()
     node: Sequence[str] = ()
     say: Callable[[str], object] = lambda text: None
     _child: ChildNode = field(default_factory=ChildNode)
@@ -92,6 +95,7 @@ class QueuedBatch(Batch):
                         Order(
                             session=name, queue=self.queue, priority=self.priority, task=task.text, key=KEY, manifest=digest,
                             base=str(s.workspaces.base), cwd=str(cwd), attempts=s.attempts,
+                            partition=self.partitions[task.index] if self.partitions else "",
                         )
                     )  # fmt: skip
             if known is not None:

@@ -65,7 +65,12 @@ def _check_engine(args: argparse.Namespace) -> None:
         return
     given = [
         flag
-        for flag, value in (("--queue", args.queue), ("--priority", args.priority), ("--db", args.db))
+        for flag, value in (
+            ("--queue", args.queue),
+            ("--priority", args.priority),
+            ("--partition", args.partition),
+            ("--db", args.db),
+        )
         if value is not None
     ]
     if given:
@@ -77,12 +82,14 @@ def _check_engine(args: argparse.Namespace) -> None:
 
 def _run(args: argparse.Namespace, output: Output) -> int:
     from pod.batch.batch import Batch
+    from pod.batch.partitions import partitions_of
     from pod.batch.tasks import read_tasks
     from pod.cli.batching import display_of
 
     cwd = folder_of(args.cwd)
     source = Path(args.tasks)
     tasks = read_tasks(source, _template(args.template))
+    partitions = partitions_of(tasks, args.partition)
     settings = _settings(args, cwd, source, tasks)
     open_files(settings.concurrency)
     with ExitStack() as stack:
@@ -94,7 +101,7 @@ def _run(args: argparse.Namespace, output: Output) -> int:
 
             made = QueuedBatch.prepare(settings, display)
             display.begin(made)
-            code = anyio.run(_drive_queued, args, made, display, backend=backend)
+            code = anyio.run(_drive_queued, args, made, partitions, display, backend=backend)
         else:
             made = Batch.prepare(settings, display)
             display.begin(made)
@@ -181,14 +188,14 @@ def _work(given: str | None, folder: Any) -> Path:
     return (Path(given) if given else folder.home.with_name(f"{folder.home.name}-work")).absolute() / folder.name
 
 
-async def _drive_queued(args: argparse.Namespace, made: Any, display: Any) -> int | None:
+async def _drive_queued(args: argparse.Namespace, made: Any, partitions: list[str], display: Any) -> int | None:
     """The same on an engine, with a node of this command's own for as long as no other serves."""
     from pod.batch.queued import QUEUE
     from pod.engine.opening import engine_at
     from pod.engine.port import BATCH
 
     made.queue, made.priority = args.queue or QUEUE, BATCH if args.priority is None else args.priority
-    made.say = display.say
+    made.partitions, made.say = partitions, display.say
     made.node = ["--db", args.db] if args.db else []
     made.node += ["--asyncio"] if args.asyncio else []
     async with engine_at(args.db, made.settings.folder.home) as engine:

@@ -91,6 +91,11 @@ def _engine(parser: ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--queue", metavar="QUEUE", type=queue_name, help="the queue (default: batch)")
     group.add_argument("--priority", type=whole, metavar="N", help="from 1 on; the smaller goes first (default 200)")
+    group.add_argument(
+        "--partition", metavar="TEXT",
+        help="each task's partition of the queue: a key, or $field for what the task has there; `pod queue limit --each-partition` bounds "
+        "what runs of each",
+    )  # fmt: skip
     add_db(group)
 
 

@@ -383,7 +383,7 @@ _ALL = (
             "serve queues until SIGTERM or Ctrl-C: run the pods that were submitted to them, in their folders, from their logs on. "
             "Any number of nodes may serve a queue on this machine; what a node leaves that is killed, others take over. The first "
             "signal has each run end before its next request, the second ends at once; all is resumable"),
-    Command("queue", "what is on the queues; cancel and retry", "queue:queue", "pod queue ls", _queue),
+    Command("queue", "what is on the queues; cancel, retry, limits, schedules", "queue:queue", "pod queue ls", _queue),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",
             'pod send fix-flaky "Keep the public API"', _send),
     Command("ls", "list pods", "listing:ls", "pod ls --json", _ls,

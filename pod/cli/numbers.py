@@ -31,6 +31,11 @@ def lease(text: str) -> float:
     return _within(text, float, lambda value: 1 <= value < math.inf, "seconds, 1 or more")
 
 
+def span_of_starts(text: str) -> float:
+    """Seconds over which starts are counted."""
+    return _within(text, float, lambda value: 0 < value <= 86400, "seconds, above zero and a day (86400) at most")
+
+
 def dollars(text: str) -> float:
     """US dollars, above zero."""
     return _within(text, float, lambda value: 0 < value < math.inf, "US dollars, above zero")

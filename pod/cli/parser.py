@@ -96,6 +96,14 @@ ACTIONS = {
         "take pods off their queue, or end their runs; `retry` goes on with them",
         "queue cancel nightly/3",
     ),
+    "queue limit": (
+        "bound what runs and begins of a queue over all nodes, from now on",
+        "queue limit nightly --together 8 --each-partition 2 --starts 30 --per 60",
+    ),
+    "queue schedule": (
+        "have pods begin at times of their own, as cron does, while nodes serve the queue",
+        "queue schedule add tidy --cron @daily --manifest coder --task 'Tidy up'",
+    ),
     "queue retry": ("put pods on their queue again: what ended, was cancelled or waits", "queue retry nightly/3"),
 }
 """The actions by their words: what they do, and an example."""

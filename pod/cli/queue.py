@@ -1,4 +1,4 @@
-"""`pod queue ls | show | cancel | retry`."""
+"""`pod queue ls | show | cancel | retry`, and the way to `limit` and `schedule`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from pod.log.folder import default_home
 
 
 def queue(args: argparse.Namespace) -> int:
-    """Does one of the four."""
+    """Does one of them."""
+    if args.action == "limit":
+        from pod.cli.limiting import limit
+
+        return limit(args)
+    if args.action == "schedule":
+        from pod.cli.schedule import schedule
+
+        return schedule(args)
     return anyio.run(_queue, args, backend="asyncio")
 
 
@@ -48,17 +56,21 @@ async def _ls(args: argparse.Namespace, engine: Engine) -> None:
     phases: Any = [args.phase] if args.phase else [] if args.all else ["queued", "delayed", "running"]
     found = [each async for each in engine.list(queue=args.queue, phases=phases, limit=args.limit)]
     nodes = [node for node in await engine.nodes() if args.queue is None or args.queue in node.queues]
+    limits = {name: each for name, each in (await engine.limits()).items() if args.queue in (None, name)}
     if args.json:
-        show_json({"activations": [_json(each) for each in found], "nodes": [asdict(node) for node in nodes]})
+        bounds = {name: each.as_json() for name, each in limits.items()}
+        nodes_json = [asdict(node) for node in nodes]
+        show_json({"activations": [_json(each) for each in found], "nodes": nodes_json, "limits": bounds})
         return
     rows = [
-        (each.activation.id, each.queue, _state(each), str(each.priority), span(max(time.time() - _since(each), 0.0)),
+        (each.activation.id, _where(each), _state(each), str(each.priority), span(max(time.time() - _since(each), 0.0)),
          one_line(each.detail, 80) or (each.worker if each.phase == "running" else "") or "")
         for each in found
     ]  # fmt: skip
     lines = [
         table(rows, ("activation", "queue", "state", "priority", "for", "")) if rows else "nothing is on the queues"
     ]
+    lines += [f"queue {name}: {each.words()}" for name, each in limits.items()]
     lines += [f"node {node.id} serves {', '.join(node.queues)}" for node in nodes] or ["no node serves"]
     show("\n".join(lines))
 
@@ -71,7 +83,8 @@ async def _show(args: argparse.Namespace, engine: Engine, orders: Orders) -> Non
         return
     state = "not on a queue" if now is None else _state(now)
     show(figures([
-        ("pod", order.session), ("queue", order.queue), ("priority", str(order.priority)), ("folder", order.cwd),
+        ("pod", order.session), ("queue", order.queue), *([("partition", order.partition)] if order.partition else []),
+        ("priority", str(order.priority)), ("folder", order.cwd),
         ("task", one_line(order.task, 200)), ("state", f"{state}{f': {now.detail}' if now is not None and now.detail else ''}"),
     ]))  # fmt: skip
     rows = [
@@ -80,6 +93,10 @@ async def _show(args: argparse.Namespace, engine: Engine, orders: Orders) -> Non
     ]
     if rows:
         show(f"\n{table(rows, ('activation', 'because', 'state', 'node', ''))}")
+
+
+def _where(status: ActivationStatus) -> str:
+    return f"{status.queue}/{status.partition}" if status.partition else status.queue
 
 
 def _state(status: ActivationStatus) -> str:

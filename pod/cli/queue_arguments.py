@@ -17,6 +17,13 @@ def queue_name(text: str) -> str:
     return text
 
 
+def partition_key(text: str) -> str:
+    """A key that a partition can have."""
+    if re.fullmatch(r"\S.{0,127}", text) is None or not text.isprintable():
+        raise ArgumentTypeError(f"should be 1 to 128 characters that can be shown, not {text[:80]!r}")
+    return text
+
+
 def add_db(parser: ArgumentParser | _ArgumentGroup) -> None:
     """Where the queues are."""
     parser.add_argument(
@@ -58,6 +65,7 @@ def add_node(parser: ArgumentParser) -> None:
 def add_queue(parser: ArgumentParser) -> None:
     """Those of `pod queue`."""
     from pod.cli.parser import ACTIONS, ActionParser
+    from pod.cli.schedule_arguments import add_limit, add_schedule
 
     inner = parser.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=ActionParser)
     for words, (about, _) in ACTIONS.items():
@@ -74,6 +82,10 @@ def add_queue(parser: ArgumentParser) -> None:
             )
             one.add_argument("--all", action="store_true", help="what ended too")
             one.add_argument("--limit", type=whole, default=50, metavar="N", help="the newest N (default 50)")
+        elif name == "limit":
+            add_limit(one)
+        elif name == "schedule":
+            add_schedule(one)
         else:
             one.add_argument("names", metavar="NAME", nargs=1 if name == "show" else "+", help="a pod's name")
         add_db(one)

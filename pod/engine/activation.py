@@ -154,7 +154,7 @@ def _following(order: Order) -> Following:
     """The newest activation of an order, and where it waits."""
     queue = QUARANTINE if order.quarantined else order.queue
     delay = {"parked": PARKED, "busy": min(BUSY * 2.0 ** min(order.times, 10), BUSY_MOST)}.get(order.reason)
-    return Following(order.activation, queue, min(CONTINUE, order.priority), delay)
+    return Following(order.activation, queue, min(CONTINUE, order.priority), delay, order.partition)
 
 
 def _of(result: RunResult) -> Ended:

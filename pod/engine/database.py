@@ -45,11 +45,18 @@ def connect(path: Path) -> sa.Engine:
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)), pool_size=5, max_overflow=20)
 
     def settings(connection: Any, _: Any) -> None:
-        connection.isolation_level = "IMMEDIATE"
+        connection.isolation_level = None
         for setting in ("busy_timeout=30000", "journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {setting}")
 
+    def begin(_: Any, cursor: Any, statement: str, *__: Any) -> None:
+        # The driver itself would begin before the first write alone: what was read before that may have changed since, and two nodes
+        # that count what runs would each find room. Migrations begin by themselves.
+        if not cursor.connection.in_transaction and not statement.lstrip().upper().startswith(("BEGIN", "PRAGMA")):
+            cursor.execute("BEGIN IMMEDIATE")
+
     event.listen(engine, "connect", settings)
+    event.listen(engine, "before_cursor_execute", begin)
     return engine
 
 

@@ -12,7 +12,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -29,8 +29,11 @@ from dbos import WorkflowStatus as Status
 from sqlalchemy.exc import DatabaseError
 
 from pod.alive import label
+from pod.engine import tables
+from pod.engine.bounding import put_bounds
 from pod.engine.database import Nodes, connect
 from pod.engine.keeping import Keeper
+from pod.engine.limits import NO_LIMITS, Limits
 from pod.engine.port import NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
 from pod.engine.serving import never_cut_off
 from pod.errors import UsageProblem
@@ -83,6 +86,9 @@ class DbosEngine:
             self._database = connect(self.path)
             self._nodes = Nodes(self._database)
             self._nodes.make()
+            tables.make(self._database)
+            self._queues = tables.QueueTable(self._database)
+            self.schedules = tables.StoredSchedules(self._database, self._blocking)
             DBOS.migrate(f"sqlite:///{self.path}")
             self._client = DBOSClient(system_database_engine=self._database, serializer=DBOSPortableJSONSerializer())
         except (DatabaseError, OSError) as error:
@@ -106,18 +112,34 @@ class DbosEngine:
     # -- submitting and looking -------------------------------------------------------------------------------
 
     async def submit(
-        self, activations: Sequence[Activation], *, queue: str, priority: int = NORMAL, delay: float | None = None
+        self,
+        activations: Sequence[Activation],
+        *,
+        queue: str,
+        priority: int = NORMAL,
+        delay: float | None = None,
+        partitions: Mapping[str, str] | None = None,
     ) -> None:
         """As the port says. Cancelled, some of many may be there already: submit them again."""
         for start in range(0, len(activations), CHUNK):
-            await self._blocking(self._submit, activations[start : start + CHUNK], queue, priority, delay)
+            some = activations[start : start + CHUNK]
+            await self._blocking(self._submit, some, queue, priority, delay, partitions or {})
 
-    def _submit(self, activations: Sequence[Activation], queue: str, priority: int, delay: float | None) -> None:
+    def _submit(
+        self,
+        activations: Sequence[Activation],
+        queue: str,
+        priority: int,
+        delay: float | None,
+        partitions: Mapping[str, str],
+    ) -> None:
         with self._database.begin() as connection:
             for each in activations:
                 options: Any = {
                     "workflow_name": WORKFLOW, "queue_name": queue, "workflow_id": each.id, "app_version": VERSION,
                     "priority": priority, "application_name": APPLICATION,
+                    # Always one: where a queue's partitions have a limit, the library begins nothing that has none.
+                    "queue_partition_key": partitions.get(each.session, ""),
                 }  # fmt: skip
                 if delay:
                     options["delay_seconds"] = delay
@@ -168,6 +190,16 @@ class DbosEngine:
 
     def _rows(self, **filters: Any) -> list[ActivationStatus]:
         return list(_statuses(self._client.list_workflows(name=WORKFLOW, **filters)))
+
+    async def limit(self, queue: str, limits: Limits) -> None:
+        """As the port says."""
+        await self._blocking(self._queues.limit, queue, limits)
+        await self._blocking(put_bounds, self._client.register_queue, self._queues, queue)
+
+    async def limits(self) -> dict[str, Limits]:
+        """As the port says."""
+        rows = await self._blocking(self._queues.rows)
+        return {name: row.limits for name, row in rows.items() if row.limits != NO_LIMITS}
 
     async def nodes(self) -> list[Node]:
         """As the port says."""
@@ -234,12 +266,8 @@ class DbosEngine:
 
         DBOS.listen_queues([spec.name for spec in serving.queues])
         for spec in serving.queues:
-            self._client.register_queue(
-                spec.name,
-                worker_concurrency=spec.concurrency,
-                polling_interval_sec=spec.interval,
-                on_conflict="always_update",
-            )
+            self._queues.served(spec.name, spec.concurrency, spec.interval)
+            put_bounds(self._client.register_queue, self._queues, spec.name)
         DBOS.launch()
 
     def _one(self, serving: _Serving, text: str) -> str:
@@ -249,7 +277,7 @@ class DbosEngine:
             ended = anyio.from_thread.run(serving.runs.run, activation, token=serving.token)
         if ended.following is not None:
             f = ended.following
-            self._submit([f.activation], f.queue, f.priority, f.delay)
+            self._submit([f.activation], f.queue, f.priority, f.delay, {f.activation.session: f.partition})
         return ended.text()
 
 
@@ -367,7 +395,7 @@ def _statuses(rows: Sequence[Status]) -> Iterator[ActivationStatus]:
         yield ActivationStatus(
             activation, row.queue_name or "", phase, row.priority or 0, outcome, detail, created=_seconds(row.created_at) or 0.0,
             started=_seconds(row.dequeued_at), ended=_seconds(row.completed_at), due=_seconds(row.delay_until_epoch_ms),
-            worker=row.executor_id,
+            worker=row.executor_id, partition=row.queue_partition_key or "",
         )  # fmt: skip
 
 

@@ -11,6 +11,8 @@ import anyio.to_thread
 
 from pod.engine.activation import QUARANTINE, PodRuns
 from pod.engine.child import ChildNode
+from pod.engine.firing import Firing
+from pod.engine.orders import Orders
 from pod.engine.port import Engine, QueueSpec
 from pod.errors import PodError
 from pod.log.folder import PodFolder
@@ -26,7 +28,9 @@ HALT_SECONDS = 20.0
 
 @dataclass
 class NodeWork:
-    """One node. `command` are the words behind `pod node` that start the process of the quarantine; empty where this is that one."""
+    """One node, and what it does for the schedules of its queues. `command` are the words behind `pod node` that start the process of
+    the quarantine; empty where this is that one.
+    """
 
     engine: Engine
     home: Path
@@ -39,12 +43,14 @@ class NodeWork:
     _deaths: int = 0
     _rests: float = 0.0
     _over: anyio.Event = field(default_factory=anyio.Event)
+    _firing: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     async def run(self) -> None:
         """Serves until `end`, or until nothing is left to do where that is wanted. Cancelled, it ends now; all is resumable."""
         try:
             async with PodRuns(self.home, tell=self.tell) as runs, anyio.create_task_group() as group:
                 group.start_soon(self._look)
+                group.start_soon(self._fire)
                 await self.engine.serve(runs, queues=self.queues)
                 self._over.set()
                 group.cancel_scope.cancel()
@@ -54,7 +60,13 @@ class NodeWork:
 
     async def end(self, within: float = HALT_SECONDS) -> None:
         """Comes to a halt: nothing more begins, each run ends before its next request."""
+        self._firing.cancel()
         await self.engine.drain(within)
+
+    async def _fire(self) -> None:
+        """Looks after the schedules of its queues until it comes to a halt; then that is for other nodes."""
+        with self._firing:
+            await Firing(self.engine, Orders(self.home), {spec.name for spec in self.queues}, self.tell).run()
 
     async def _look(self) -> None:
         empty = 0

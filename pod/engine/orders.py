@@ -30,7 +30,7 @@ KEY = "queued-task"
 class Order(BaseModel):
     """What a pod is to do. `n` is the number of its newest activation, `reason` why there is that one, and `times` how often in a row.
 
-    `queue` and `priority` are where it was put first, `quarantined` says that it now waits in the quarantine. `manifest` is a digest,
+    `queue`, `priority` and `partition` are where it was put first, `quarantined` says that it now waits in the quarantine. `manifest` is a digest,
     `base` the folder that the manifest was loaded for, `cwd` where the pod works. `attempts` is how often it may be begun with nothing
     coming of it.
     """
@@ -44,6 +44,7 @@ class Order(BaseModel):
     times: int = 0
     queue: str
     priority: int = NORMAL
+    partition: str = ""
     task: str
     key: str = KEY
     manifest: str
@@ -103,6 +104,14 @@ class Orders:
         for folder in dict.fromkeys(path.parent for path in written):
             self.files.make_folder(folder)
         self.files.put_all(written)
+
+    def keep_first(self, order: Order) -> Order:
+        """The order of this pod that was there first, durably: this one, where there was none."""
+        with self.alone():
+            found = self.read(order.session)
+            if found is None:
+                self.keep([order])
+            return found or order
 
     def change(self, session: str, **values: Any) -> Order:
         """An order with other values, durably. Raises `UsageProblem` where there is none."""

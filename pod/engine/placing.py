@@ -39,8 +39,16 @@ async def place(engine: Engine, orders: Orders, wanted: Sequence[Order]) -> list
         for priority in dict.fromkeys(order.priority for order in due):
             acts = [order.activation for order in due if _queue(order) == queue and order.priority == priority]
             if acts:
-                await engine.submit(acts, queue=queue, priority=priority)
+                partitions = {order.session: order.partition for order in due}
+                await engine.submit(acts, queue=queue, priority=priority, partitions=partitions)
     return placed
+
+
+async def place_once(engine: Engine, orders: Orders, wanted: Order) -> None:
+    """Has a pod on its queue that never was on one; one that ever was stays as it is. Cancelled, it may be there: place it again."""
+    order = await _thread(orders.keep_first, wanted)
+    if order.n == 1:
+        await _submit(engine, order, order.priority)
 
 
 async def retry(engine: Engine, orders: Orders, session: str) -> str:
@@ -55,7 +63,7 @@ async def retry(engine: Engine, orders: Orders, session: str) -> str:
     if found:
         again = await _thread(_again, order, orders.home)
         order = await _thread(partial(orders.change, session, **again))
-    await engine.submit([order.activation], queue=_queue(order), priority=CONTINUE)
+    await _submit(engine, order, CONTINUE)
     return f"{session} is queued again, as {order.activation.id}"
 
 
@@ -86,6 +94,11 @@ def _again(order: Order, home: Path) -> dict[str, object]:
         "n": order.n + 1, "reason": "retry", "times": 0, "cancelled": False, "quarantined": starts >= ALONE_FROM,
         "attempts": max(order.attempts, starts + 1),
     }  # fmt: skip
+
+
+async def _submit(engine: Engine, order: Order, priority: int) -> None:
+    partitions = {order.session: order.partition}
+    await engine.submit([order.activation], queue=_queue(order), priority=priority, partitions=partitions)
 
 
 def _queue(order: Order) -> str:

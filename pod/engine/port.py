@@ -7,9 +7,14 @@ the last word. No type of an adapter's library comes through here.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+
+from pod.engine.limits import Limits
+
+if TYPE_CHECKING:
+    from pod.engine.schedules import Schedules
 
 Reason: TypeAlias = Literal["start", "drained", "parked", "busy", "quarantine", "retry"]
 """Why there is an activation: the first one; its node came to a halt; a human must answer first; another process had the pod; its
@@ -73,6 +78,7 @@ class Following:
     queue: str
     priority: int = CONTINUE
     delay: float | None = None
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +111,13 @@ class ActivationStatus:
     ended: float | None = None
     due: float | None = None
     worker: str | None = None
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A queue that a node serves. `concurrency` bounds what runs of it at once in each node; `interval` is how often it is looked
-    into, in seconds.
+    """A queue that a node serves. `concurrency` bounds what runs of it at once in each node, the queue's own limits beside that;
+    `interval` is how often it is looked into, in seconds.
     """
 
     name: str
@@ -146,10 +153,31 @@ class Runs(Protocol):
 class Engine(Protocol):
     """A queue of activations and its nodes. Use it as an async context manager; one that is left can't be used again."""
 
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules that nodes look after, while the engine is entered."""
+        ...
+
     async def submit(
-        self, activations: Sequence[Activation], *, queue: str, priority: int = NORMAL, delay: float | None = None
+        self,
+        activations: Sequence[Activation],
+        *,
+        queue: str,
+        priority: int = NORMAL,
+        delay: float | None = None,
+        partitions: Mapping[str, str] | None = None,
     ) -> None:
-        """Puts them on a queue, durably; one that was ever there stays as it is. `delay` in seconds."""
+        """Puts them on a queue, durably; one that was ever there stays as it is. `delay` in seconds. `partitions` by session; those
+        without one share the partition that has no name.
+        """
+        ...
+
+    async def limit(self, queue: str, limits: Limits) -> None:
+        """Bounds a queue over all nodes from now on, durably, also while nodes serve it; what runs already runs on."""
+        ...
+
+    async def limits(self) -> dict[str, Limits]:
+        """What bounds queues, by their names."""
         ...
 
     async def cancel(self, ids: Sequence[str]) -> None:

@@ -114,7 +114,10 @@ LOOKS = [
     ("rewind", "a", "--to", UNSEEN), ("fork", "a", SCREEN), ("rm", SCREEN), ("clear", "f"), ("-V",), ("trust", SCREEN), ("trust", "--list"),
     ("batch", SCREEN, "--manifest", "{odd}"), ("batch", "report", SCREEN), ("node", UNSEEN),
     ("serve", "--host", "0.0.0.0", "--manifests", SCREEN), ("queue", "ls", "--phase", SCREEN),
-    ("queue", "show", SCREEN), ("batch", "{wrong}", "--manifest", "{odd}", "--name", UNSEEN),
+    ("queue", "schedule", "add", SCREEN, "--cron", SCREEN, "--manifest", "{odd}", "--task", "x"), ("queue", "limit", SCREEN),
+    ("queue", "schedule", "add", "s", "--cron", "@daily", "--zone", SCREEN, "--manifest", "{odd}", "--task", "x"),
+    ("queue", "schedule", "show", SCREEN), ("queue", "schedule", "pause", UNSEEN), ("queue", "show", SCREEN),
+    ("batch", "{wrong}", "--manifest", "{odd}", "--name", UNSEEN),
 ]  # fmt: skip
 """Every command, with what is hostile in the session, in a manifest or in its own arguments."""
 
