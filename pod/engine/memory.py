@@ -97,6 +97,7 @@ class MemoryEngine:
         phases: Collection[Phase] = (),
         session: str | None = None,
         limit: int | None = None,
+        since: float | None = None,
     ) -> AsyncIterator[ActivationStatus]:
         """As the port says."""
         found = (
@@ -105,6 +106,7 @@ class MemoryEngine:
             if queue in (None, row.status.queue)
             and (not phases or row.status.phase in phases)
             and session in (None, row.status.activation.session)
+            and (since is None or row.status.created >= since)
         )
         for status in itertools.islice(found, limit):
             yield status
