@@ -24,6 +24,7 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
+import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from dbos import WorkflowStatus as Status
 from sqlalchemy.exc import DBAPIError, TimeoutError
@@ -33,7 +34,7 @@ from pod.engine.database import Nodes
 from pod.engine.keeping import Keeper
 from pod.engine.outages import Patience, patiently
 from pod.engine.places import Place, SqliteFile
-from pod.engine.port import NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
+from pod.engine.port import CONTINUE, NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
 from pod.engine.serving import never_cut_off
 from pod.errors import UsageProblem
 from worker.ids import uuid7
@@ -212,7 +213,7 @@ class DbosEngine:
 
     async def _serve(self, serving: _Serving) -> None:
         keeper = Keeper(
-            self.worker, label(), [q.name for q in serving.queues], self._nodes, _DbosTable(self._client, self._keep),
+            self.worker, label(), [q.name for q in serving.queues], self._nodes, _DbosTable(self._client, self._database, self._keep),
             self.lease, serving.local, serving.cancel, self._tell,
         )  # fmt: skip
         try:
@@ -316,11 +317,17 @@ class _Here:
                 del self.ids[self.id]
 
 
+_FIRST = sa.text(
+    "UPDATE workflow_status SET priority = :first WHERE status = 'PENDING' AND executor_id IN :nodes AND priority > :first"
+).bindparams(sa.bindparam("nodes", expanding=True))
+
+
 @dataclass(frozen=True, slots=True)
 class _DbosTable:
     """The library's table, for the keeper."""
 
     client: DBOSClient
+    database: sa.Engine
     keep: float
 
     def holders(self) -> dict[str, list[str]]:
@@ -331,6 +338,8 @@ class _DbosTable:
         return holders
 
     def recover(self, nodes: Sequence[str]) -> None:
+        with self.database.begin() as connection:  # what was begun goes before what is new
+            connection.execute(_FIRST, {"first": CONTINUE, "nodes": list(nodes)})
         # The library's own way: conditional on the row being theirs still, keeps queue and priority. A test holds that it is there.
         DBOS._recover_pending_workflows(list(nodes))  # pyright: ignore[reportPrivateUsage]
 

@@ -16,11 +16,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from cli.cli_rig import Rig
 from store.pg_server import Server
 
@@ -90,7 +91,6 @@ class Fleet:
     url: str
     lease: float
     pace: float = 0.1
-    host: str = "127.0.0.1"
     nodes: list[Node] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
     provider: ProviderServer = field(init=False)
@@ -129,14 +129,13 @@ class Fleet:
             "XDG_STATE_HOME": str(self.rig.root / "state"),
         }  # fmt: skip
 
-    def prepare(self, count: int, address: str | None = None) -> None:
-        """Writes the tasks and the manifest; `address` is the provider's as nodes know it."""
+    def prepare(self, count: int) -> None:
+        """Writes the tasks and the manifest."""
         self.names = [f"t{n}" for n in range(count)]
         text = "".join(json.dumps({"id": name, "task": f"Do {name}"}) + "\n" for name in self.names)
         (self.rig.work / "tasks.jsonl").write_text(text)
         path = self.rig.manifest(self.provider)
-        text = path.read_text().replace("enable = []", 'enable = []\npython = ["marks:mark"]')
-        path.write_text(text if address is None else text.replace(self.provider.url, address))
+        path.write_text(path.read_text().replace("enable = []", 'enable = []\npython = ["marks:mark"]'))
 
     def node(self, backend: str, concurrency: int, *, url: str | None = None, prefix: Sequence[str] = ()) -> Node:
         """Starts one; `prefix` are the words of a program that starts it elsewhere."""
@@ -344,25 +343,57 @@ def namespace() -> Generator[Cable | None]:
         subprocess.run(["ip", "link", "del", here], check=False, capture_output=True, timeout=10)
 
 
+PIPE = """
+import asyncio, sys
+
+async def joined(reader, writer):
+    there, back = await asyncio.open_connection(sys.argv[2], int(sys.argv[3]))
+    async def passed(source, target):
+        while data := await source.read(65536):
+            target.write(data)
+            await target.drain()
+        target.close()
+    await asyncio.gather(passed(reader, back), passed(there, writer), return_exceptions=True)
+
+async def main():
+    server = await asyncio.start_server(joined, "127.0.0.1", int(sys.argv[1]))
+    print("ready", flush=True)
+    await server.serve_forever()
+
+asyncio.run(main())
+"""
+"""Passes what comes to a port of a namespace's own loopback on: plain HTTP goes to no other address."""
+
+
+@contextmanager
+def passing(way: Cable, port: int, to: int) -> Generator[None]:
+    """While it is open, a port of the loopback of a cable's end leads to one at its beginning."""
+    if not way.prefix:
+        yield
+        return
+    words = [*way.prefix, sys.executable, "-c", PIPE, str(port), way.host, str(to)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            process.kill()
+
+
 @contextmanager
 def cable(made: Fleet, count: int, how: str) -> Generator[tuple[Cable, str]]:
-    """A way to the database and the provider that can be cut, and the database's URL on it; the tasks are prepared for it."""
+    """A way to the database (in a namespace: to the provider too) that can be cut, and the database's URL on it; the tasks are there."""
     port = int(re.findall(r":(\d+)/", made.url)[0])
     provider = int(re.findall(r":(\d+)/", made.provider.url)[0])
-    with namespace() as cut_off:
+    with ExitStack() as stack:
+        cut_off = stack.enter_context(namespace()) if how == "namespace" else None
         if how == "namespace" and cut_off is None:
-            import pytest
-
             pytest.skip("this machine allows no network namespaces; the same with a relay runs")
-        if how == "namespace" and cut_off is not None:
-            relays = [Relay(port, cut_off.host), Relay(provider, cut_off.host)]
-            way = cut_off
-        else:
-            relays = [Relay(port), Relay(provider)]
-            way = Cable("a relay on loopback", "127.0.0.1", (), relays[0].cut, relays[0].mend)
-        try:
-            made.prepare(count, made.provider.url.replace(f"127.0.0.1:{provider}", f"{way.host}:{relays[1].port}"))
-            yield way, made.url.replace(f"127.0.0.1:{port}", f"{way.host}:{relays[0].port}")
-        finally:
-            for relay in relays:
-                relay.close()
+        host = "127.0.0.1" if cut_off is None else cut_off.host
+        relays = [Relay(port, host), Relay(provider, host)]
+        for relay in relays:
+            stack.callback(relay.close)
+        way = cut_off or Cable("a relay on loopback", host, (), relays[0].cut, relays[0].mend)
+        stack.enter_context(passing(way, provider, relays[1].port))
+        made.prepare(count)
+        yield way, made.url.replace(f"127.0.0.1:{port}", f"{host}:{relays[0].port}")

@@ -208,22 +208,27 @@ async def test_recovery_takes_only_what_a_dead_node_still_has(lasting: Any) -> N
 
 async def test_what_a_node_left_that_gives_no_sign_of_life_begins_again_on_its_queue(lasting: Any) -> None:
     runs = Noting()
+    one = QueueSpec("work", concurrency=1, interval=0.02)
     async with lasting:
-        await lasting.submit(activations("theirs"), queue="work", priority=7)
-        await lasting.submit(activations("alive"), queue="work")
+        await lasting.submit(activations("theirs", "alive", *(f"new{n}" for n in range(3))), queue="work", priority=200)
         label = "elsewhere/7/7"  # no process of this machine: nobody can look whether it is gone
         taken = "UPDATE workflow_status SET status = 'PENDING', executor_id = :node WHERE workflow_uuid = :id"
         rows(lasting, taken, node="gone", id="theirs@1")
         rows(lasting, taken, node="there", id="alive@1")
-        async with serving(lasting, runs):
+        runs.waits = True  # the first one that is new takes the only place
+        async with serving(lasting, runs, one):
             with anyio.fail_after(15):
-                while "theirs@1" not in runs.began:
+                while await phases(lasting, "theirs@1") != [("queued", None)]:
                     await anyio.to_thread.run_sync(lasting._nodes.beat, "there", label, ["work"])
                     await anyio.sleep(0.05)
+            runs.go.set()
+            await until_phase(lasting, "theirs@1", "ended")
+            assert runs.began[1] == "theirs@1", "what was begun goes before what is new"
+            await anyio.to_thread.run_sync(lasting._nodes.beat, "there", label, ["work"])
             assert {node.id for node in await lasting.nodes()} == {lasting.worker, "there"}
             assert await phases(lasting, "alive@1") == [("running", None)]
         (status,) = await lasting.status(["theirs@1"])
-        assert (status.outcome, status.priority, status.worker) == ("done", 7, lasting.worker)
+        assert (status.outcome, status.priority, status.worker) == ("done", 10, lasting.worker)
 
 
 async def test_an_activation_that_stands_as_this_nodes_and_does_not_run_is_put_back(
