@@ -181,6 +181,14 @@ class SharedFiles(Files):
                     self._copies.update(pod)
                 pod.looked = time.monotonic()
 
+    def leave(self, path: Path) -> None:
+        """Removes the copy of a pod, where this process is not its writer; who looks again gets it again."""
+        pod = self._copies.pod(path)
+        with pod.lock:
+            if pod.lease is None:
+                self._copies.forget(pod)
+                pod.looked = -1e9
+
     def marks(self, paths: Sequence[Path]) -> dict[Path, object]:
         """As files do, in one question."""
         names = {path: self._copies.pod(path).name for path in paths}
