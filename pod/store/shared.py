@@ -44,6 +44,7 @@ class SharedFiles(Files):
         self._fds: dict[int, Path] = {}
         self._lock = threading.Lock()
         self._listed = -1e9
+        self._steady = False
         self._beating: threading.Thread | None = None
         self._end = threading.Event()
 
@@ -159,14 +160,19 @@ class SharedFiles(Files):
     @contextmanager
     def steady(self) -> Generator[None]:
         """One look at all pods counts for as long as it is open."""
+        if self._steady:
+            yield
+            return
         pods = [self._copies.pod(self.home / "pods" / name) for name in self._names()]
         self._copies.update_all(pods)
         for pod in pods:
             LOCAL.make_folder(pod.path)
             pod.steady = True
+        self._steady = True
         try:
             yield
         finally:
+            self._steady = False
             for pod in pods:
                 pod.steady = False
 

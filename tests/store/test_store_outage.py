@@ -17,7 +17,7 @@ from engine.fleet import Relay
 from store.home_rig import machine
 
 from pod import StoreError
-from pod.log.folder import PodFolder
+from pod.log.folder import PodFolder, pod_names
 from pod.log.inbox import Command, post
 from pod.peek import glances
 from pod.session import write_segment
@@ -158,3 +158,5 @@ def test_many_pods_are_listed_with_a_few_questions(here: Path, there: Path, monk
     assert [look.name for look in found] == [f"many/p{n:02}" for n in range(30)]
     assert {look.problem for look in found} == {""} and all(look.size > 0 for look in found)
     assert len(asked) < 20, "about one for each pod would be thirty"
+    del asked[:]
+    assert len(list(pod_names(there))) == 30 and len(asked) < 20
