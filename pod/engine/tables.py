@@ -14,7 +14,7 @@ from pod.engine.schedules import Schedule
 
 NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
-    "postgresql": "EXTRACT(EPOCH FROM clock_timestamp())",
+    "postgresql": "CAST(extract(epoch FROM clock_timestamp()) AS double precision)",
 }
 """Seconds since 1970 by the database's clock, by the kind of database."""
 
