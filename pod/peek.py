@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pod.errors import LogLost, PodError
 from pod.log.bounded import last_lines
+from pod.log.files import files_of
 from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
 from pod.log.segment import EMPTY, open_log
@@ -98,8 +99,9 @@ class Glance:
 
 def glances(home: Path) -> Iterator[Glance]:
     """All pods, by name."""
-    for name in pod_names(home):
-        yield glance(PodFolder(home, name))
+    with files_of(home).steady():
+        for name in pod_names(home):
+            yield glance(PodFolder(home, name))
 
 
 def glance(folder: PodFolder) -> Glance:

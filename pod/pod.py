@@ -215,7 +215,7 @@ class Pod:
             self._stack.push_async_callback(model.aclose)
         found = await anyio.to_thread.run_sync(self._opened, models[0])
         if found is not None:
-            self._stack.callback(found.close)
+            self._stack.push_async_callback(_closed, found)
         label = uuid7() if found is None else found.pointer.session
         async with AsyncExitStack() as early:
             servers = await self._servers(early, found, label) if m.mcp else None
@@ -224,7 +224,7 @@ class Pod:
                 await anyio.to_thread.run_sync(self._check_room, models[0], tools, servers)
             session = await anyio.to_thread.run_sync(self._session, found, models[0], tools, output, label)
             if found is None:
-                self._stack.callback(session.close)
+                self._stack.push_async_callback(_closed, session)
             # Behind the session: servers are gone before another process may open the pod.
             self._stack.push_async_exit(early.pop_all())
         files = self._files if self._loaded is not None else manifest_files(session)
@@ -518,6 +518,12 @@ def _compact_models(given: Model | str | None, manifest: Manifest, models: tuple
         return (given,)
     section = manifest.compaction.model if manifest.compaction else None
     return models if section is None or section.name is None else setup.models_of(section)
+
+
+async def _closed(session: Session) -> None:
+    """Closes a session in a thread: its home may be a database that is away. Shielded: what was written is sent."""
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(session.close)
 
 
 def _in_a_loop() -> bool:

@@ -33,6 +33,10 @@ class Standing:
 
 def standing_of(folder: PodFolder) -> Standing | None:
     """None for a pod that was not made yet, and for one whose log does not read: opening it says why. Blocks; needs no lock."""
+    try:
+        folder.files.look(folder.path)
+    except OSError:
+        return None
     if not os.path.lexists(folder.pointer_path):
         return None
     try:

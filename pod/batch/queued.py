@@ -156,7 +156,7 @@ class QueuedBatch(Batch):
         if self._child.exit_code is None:
             self.say(
                 f"no node serves the queue {self.queue!r}: this command does, at most {self.settings.concurrency} at once, until it "
-                f"ends (`pod node --queue {self.queue}` serves it from anywhere on this machine)"
+                f"ends (`pod node --queue {self.queue}` serves it from anywhere that shares this home)"
             )
         elif self._child.exit_code:
             self._starts += 1

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from pod.batch.tasks import Task
 from pod.errors import PodError, UsageProblem
-from pod.log.files import Files, json_of, read_file
+from pod.log.files import json_of
 from pod.log.folder import check_name
 from pod.log.lines import now
-from pod.log.locking import exclusive
+from pod.store.documents import Documents, documents_of
 
 FORMAT = 1
 
@@ -27,28 +27,24 @@ class BatchBusy(PodError):
 
 @dataclass(frozen=True, slots=True)
 class BatchFolder:
-    """The folder `batches/NAME` of a home. `batch.json` holds the digest of each task, and where results and tasks lie."""
+    """A batch of a home, by its name. Its record holds the digest of each task, and where results and tasks lie."""
 
     home: Path
     name: str
-    files: Files = field(default_factory=Files)
+    documents: Documents = field(init=False)
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        object.__setattr__(self, "documents", documents_of(self.home))
         if "/" in self.name:
             raise UsageProblem(
                 f"{self.name!r} can't be a batch's name: its pods are named {self.name}/0, {self.name}/1 and so on"
             )
 
     @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.home / "batches" / self.name
-
-    @property
-    def record_path(self) -> Path:
-        """What the batch was begun with."""
-        return self.path / "batch.json"
+    def where(self) -> str:
+        """What the batch was begun with, as people are told of it."""
+        return self.documents.where("batch", self.name)
 
     def pod(self, index: int) -> str:
         """The name of a task's pod."""
@@ -57,16 +53,17 @@ class BatchFolder:
     def known(self) -> dict[str, Any] | None:
         """What is on record; None for a batch that was never begun. Raises `UsageProblem` where it does not read."""
         try:
-            value: Any = json_of(read_file(self.record_path))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            data = self.documents.read("batch", [self.name]).get(self.name)
+            if data is None:
+                return None
+            value: Any = json_of(data)
         except (OSError, ValueError) as error:
             raise UsageProblem(
-                f"{self.record_path}: not the record of a batch ({error}); give the batch another --name"
+                f"{self.where}: not the record of a batch ({error}); give the batch another --name"
             ) from None
         if not isinstance(value, dict) or cast("dict[str, Any]", value).get("format") != FORMAT:
             raise UsageProblem(
-                f"{self.record_path}: not the record of a batch that this version reads; give the batch another --name"
+                f"{self.where}: not the record of a batch that this version reads; give the batch another --name"
             )
         return cast("dict[str, Any]", value)
 
@@ -96,16 +93,14 @@ class BatchFolder:
             "tasks": [task.digest for task in tasks],
         }  # fmt: skip
         if told != known:
-            self.files.make_folder(self.path)
-            self.files.put(self.record_path, json.dumps(told).encode() + b"\n")
+            self.documents.write("batch", {self.name: json.dumps(told).encode() + b"\n"})
 
     @contextmanager
     def alone(self) -> Generator[None]:
-        """While it is open, no other process runs the batch. Makes the folder. Raises `BatchBusy`."""
-        self.files.make_folder(self.path)
+        """While it is open, no other process runs the batch. Raises `BatchBusy`."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(exclusive(self.path / "lock", wait=False))
+                stack.enter_context(self.documents.alone("batch", self.name))
             except BlockingIOError:
                 raise BatchBusy(
                     f"another process runs the batch {self.name!r}; wait for its end, or give this one another --name"
@@ -116,6 +111,6 @@ class BatchFolder:
 def batch_names(home: Path) -> list[str]:
     """The names of all batches, sorted."""
     try:
-        return sorted(path.name for path in (home / "batches").iterdir() if (path / "batch.json").is_file())
+        return documents_of(home).names("batch")
     except OSError:
         return []

@@ -21,9 +21,11 @@ from pod.cli.pages import write_page
 from pod.cli.run import folder_of, overrides_of
 from pod.cli.signals import Stopping, handled
 from pod.errors import UsageProblem
-from pod.log.folder import default_home
+from pod.log.files import label_of
+from pod.log.folder import default_home, local_home
 from pod.manifest import load_manifest
 from pod.names import as_name
+from pod.store.mounting import url_of
 from worker.text import visible
 
 REPORT = "report"
@@ -184,8 +186,9 @@ def _out(given: str | None, name: str, source: Path) -> Path:
 
 
 def _work(given: str | None, folder: Any) -> Path:
-    """Where the working folders of tasks lie: beside the home, since no tool writes inside of it."""
-    return (Path(given) if given else folder.home.with_name(f"{folder.home.name}-work")).absolute() / folder.name
+    """Where the working folders of tasks lie: beside the home of this machine, since no tool writes inside of it."""
+    home = folder.home if url_of(folder.home) is None else local_home()
+    return (Path(given) if given else home.with_name(f"{home.name}-work")).absolute() / folder.name
 
 
 async def _drive_queued(args: argparse.Namespace, made: Any, partitions: list[str], display: Any) -> int | None:
@@ -292,7 +295,7 @@ def _report(args: argparse.Namespace, output: Output) -> int:
         known = BatchFolder(default_home(), given).known() if "/" not in given else None
         if known is None:
             near = suggestion(given, iter(batch_names(default_home())))
-            raise UsageProblem(f"{given}: neither a file of results nor a batch in {default_home()}.{near}")
+            raise UsageProblem(f"{given}: neither a file of results nor a batch in {label_of(default_home())}.{near}")
         path, tasks, name = Path(str(known["out"])), len(known["tasks"]), given
         if not path.is_file():
             raise UsageProblem(

@@ -370,7 +370,7 @@ _ALL = (
     Command("node", "serve queues: run what `pod batch --engine dbos` submits", "node:node",
             "pod node --queue nightly --concurrency 20", _node,
             "serve queues until SIGTERM or Ctrl-C: run the pods that were submitted to them, in their folders, from their logs on. "
-            "Any number of nodes may serve a queue on this machine; what a node leaves that is killed, others take over. The first "
+            "Any number of nodes may serve a queue, wherever the home is shared; what a node leaves that is killed, others take over. The first "
             "signal has each run end before its next request, the second ends at once; all is resumable"),
     Command("queue", "what is on the queues; cancel, retry, limits, schedules", "queue:queue", "pod queue ls", _queue),
     Command("send", "leave a message for a pod; durable when it returns", "sending:send",

@@ -1,20 +1,10 @@
-"""What commands need of files: a home that is a folder, and enough that may be open."""
+"""How many files this process may have open."""
 
 from __future__ import annotations
 
-import os
 import resource
-from pathlib import Path
 
 from pod.errors import UsageProblem
-from pod.log.folder import default_home, is_shared
-
-
-def files_home(what: str) -> Path:
-    """The home, where it is a folder. `what` says what is kept in files there. Raises `UsageProblem` for a database."""
-    if is_shared(os.environ.get("POD_HOME", "")):
-        raise UsageProblem(f"{what} in files, and POD_HOME is a database: set POD_HOME to a folder")
-    return default_home()
 
 
 def open_files(pods: int) -> None:

@@ -108,10 +108,6 @@ def _dispatch(arguments: list[str]) -> int:
     if command is None:
         return _unknown(name)
     values = _parsed(command, arguments[1:])  # before the command is loaded: help and mistakes need nothing of it
-    if command.name in IN_FILES:
-        from pod.cli.files import files_home
-
-        files_home(f"`pod {command.name}` keeps its record")
     if command.name not in WITHOUT_HOME and not getattr(values, "ephemeral", False):
         _check_home()
     return command.load()(values)
@@ -135,10 +131,6 @@ TAKES_AWAY = frozenset({"rm", "gc", "clear", "rewind"})
 
 WITHOUT_HOME = frozenset({"manifest", "models", "tools", "completion"})
 """Commands that look at no pod."""
-
-
-IN_FILES = frozenset({"batch", "node", "queue"})
-"""Commands whose own record lies in files: their home is a folder."""
 
 
 def _check_home() -> None:

@@ -29,11 +29,14 @@ async def _node(args: argparse.Namespace) -> int:
         if not args.quiet:
             note(f"pod node: {text}")
 
-    queues = [QueueSpec(name, 1 if name == QUARANTINE else args.concurrency) for name in dict.fromkeys(args.queue)]
     async with engine_at(args.db, home, lease=args.lease, tell=tell) as engine:
+        queues = [
+            QueueSpec(name, 1 if name == QUARANTINE else args.concurrency, engine.place.interval)
+            for name in dict.fromkeys(args.queue)
+        ]
         work = NodeWork(engine, home, queues, _command(args), args.until_empty, tell)
         tell(
-            f"{engine.worker} serves {', '.join(q.name for q in queues)}, at most {args.concurrency} at once, from {engine.path}"
+            f"{engine.worker} serves {', '.join(q.name for q in queues)}, at most {args.concurrency} at once, from {engine.place.label}"
         )
         words = "each run ends before its next request, and others go on. Once more ends now."
         async with handled(Stopping(end=work.end, words=words, tell=tell)):

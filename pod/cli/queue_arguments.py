@@ -29,7 +29,7 @@ def add_db(parser: ArgumentParser | _ArgumentGroup) -> None:
     parser.add_argument(
         "--db",
         metavar="URL",
-        help="the database of the queues: a file, or sqlite:///PATH (default: engine.sqlite in POD_HOME)",
+        help="the file of the queues: a path, or sqlite:///PATH (default: engine.sqlite in POD_HOME; where that is a database, they lie there)",
     )
 
 
@@ -53,7 +53,7 @@ def add_node(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--lease", type=lease, default=None, metavar="SECONDS",
-        help="a node that gives no sign of life for so long is taken for dead (default 15); give all nodes of a database the same",
+        help="a node that gives no sign of life for so long is taken for dead (default 15, or that of a database); the same for all",
     )  # fmt: skip
     parser.add_argument(
         "--until-empty", action="store_true", help="end when nothing is left on these queues but what waits for a human"

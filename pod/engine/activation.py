@@ -13,11 +13,12 @@ import anyio.to_thread
 
 from pod.engine.orders import Order, Orders
 from pod.engine.port import CONTINUE, Activation, Ended, Following, Reason
-from pod.errors import PodBusy
+from pod.errors import PodBusy, StoreError
 from pod.host import DRAINED, Hosted, PodHost
 from pod.log.folder import PodFolder
 from pod.result import RunResult
 from pod.standing import ALONE_FROM, Standing, given_up, standing_of
+from pod.store.port import Fenced, Unreachable
 from worker.errors import told
 
 QUARANTINE = "quarantine"
@@ -128,7 +129,7 @@ class PodRuns:
         return None
 
     async def _ended(self, activation: Activation, hosted: Hosted, result: RunResult) -> Ended:
-        if isinstance(hosted.error, PodBusy):
+        if hosted.error is not None and _puts_off(hosted.error):
             return await self._follow(activation, "busy", told(hosted.error))
         if result.status == "cancelled":
             if activation.id in self._cancelled:
@@ -155,6 +156,13 @@ def _following(order: Order) -> Following:
     queue = QUARANTINE if order.quarantined else order.queue
     delay = {"parked": PARKED, "busy": min(BUSY * 2.0 ** min(order.times, 10), BUSY_MOST)}.get(order.reason)
     return Following(order.activation, queue, min(CONTINUE, order.priority), delay, order.partition)
+
+
+def _puts_off(error: BaseException) -> bool:
+    """Whether a pod is tried again: another process has it or took it over, or the home's database was away for too long."""
+    return isinstance(error, PodBusy) or (
+        isinstance(error, StoreError) and isinstance(error.cause, Fenced | Unreachable)
+    )
 
 
 def _of(result: RunResult) -> Ended:

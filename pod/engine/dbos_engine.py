@@ -24,26 +24,26 @@ import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import anyio.to_thread
+import sqlalchemy as sa
 from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 from dbos import WorkflowStatus as Status
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DBAPIError, TimeoutError
 
 from pod.alive import label
 from pod.engine import tables
 from pod.engine.bounding import put_bounds
-from pod.engine.database import Nodes, connect
+from pod.engine.database import Nodes
 from pod.engine.keeping import Keeper
 from pod.engine.limits import NO_LIMITS, Limits
-from pod.engine.port import NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
+from pod.engine.outages import Patience, patiently
+from pod.engine.places import Place, SqliteFile
+from pod.engine.port import CONTINUE, NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
 from pod.engine.serving import never_cut_off
 from pod.errors import UsageProblem
 from worker.ids import uuid7
 
 APPLICATION, VERSION, WORKFLOW = "pod-runtime", "pods-1", "pod.activation"
 """Fixed: rows of another version are not taken up. The version changes with the form of an activation's text alone."""
-
-LEASE = 15.0
-"""Seconds without a sign of life after which a node is taken for dead."""
 
 KEEP = 30.0
 """Days for which activations that ended stay in the table."""
@@ -66,10 +66,11 @@ class DbosEngine:
     """Activations in a database. `tell` is told in one line each what an operator should know of the node."""
 
     def __init__(
-        self, path: Path, *, lease: float = LEASE, keep: float = KEEP, tell: Callable[[str], object] = lambda text: None
-    ) -> None:
-        self.path = path
-        self.lease = lease
+        self, place: Path | Place, *, lease: float | None = None, keep: float = KEEP,
+        tell: Callable[[str], object] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self.place: Place = SqliteFile(place) if isinstance(place, Path) else place
+        self.lease = self.place.lease if lease is None else lease
         self.worker = f"{socket.gethostname()}-{uuid7()}"
         self._keep = keep
         self._tell = tell
@@ -77,37 +78,53 @@ class DbosEngine:
         self._serving: _Serving | None = None
 
     async def __aenter__(self) -> Self:
-        await self._blocking(self._open)
+        await self._once(self._open)
         return self
 
     def _open(self) -> None:
         _quiet()
         try:
-            self._database = connect(self.path)
+            self._database = self.place.connect()
             self._nodes = Nodes(self._database)
-            self._nodes.make()
-            tables.make(self._database)
             self._queues = tables.QueueTable(self._database)
             self.schedules = tables.StoredSchedules(self._database, self._blocking)
-            DBOS.migrate(f"sqlite:///{self.path}")
-            self._client = DBOSClient(system_database_engine=self._database, serializer=DBOSPortableJSONSerializer())
-        except (DatabaseError, OSError) as error:
+            self._client = DBOSClient(
+                system_database_engine=self._database, dbos_system_schema=self.place.schema or "dbos",
+                serializer=DBOSPortableJSONSerializer(), retry_connection_errors=False,
+            )  # fmt: skip
+            self.place.make(self._database, self._make)
+            # The client never makes tables, and what does has no public name for a database that is open already.
+            self._client._sys_db.run_migrations()  # pyright: ignore[reportPrivateUsage]
+        except (DBAPIError, OSError) as error:
             raise UsageProblem(
-                f"{self.path}: no database of the engine can be opened there ({str(error).splitlines()[0]}); name another file with --db"
+                f"{self.place.label}: no database of the engine can be opened there ({str(error).splitlines()[0]}){self.place.way_out}"
             ) from None
+
+    def _make(self) -> None:
+        self._nodes.make()
+        tables.make(self._database)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with anyio.CancelScope(shield=True):
-            await self._blocking(self._close)
+            await self._once(self._close)
 
     def _close(self) -> None:
         self._client.destroy()
         self._database.dispose()
 
-    async def _blocking(self, function: Callable[..., T], *args: Any) -> T:
+    async def _once(self, function: Callable[..., T], *args: Any) -> T:
         return await anyio.to_thread.run_sync(partial(function, *args), limiter=self._limiter)
+
+    async def _blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls it in a thread; again, while the database is away: what is asked of it counts once however often it is asked."""
+        patience = Patience()
+        while True:
+            try:
+                return await self._once(function, *args)
+            except (DBAPIError, TimeoutError) as error:
+                await anyio.sleep(patience.pause(error))
 
     # -- submitting and looking -------------------------------------------------------------------------------
 
@@ -169,6 +186,7 @@ class DbosEngine:
         phases: Collection[Phase] = (),
         session: str | None = None,
         limit: int | None = None,
+        since: float | None = None,
     ) -> AsyncIterator[ActivationStatus]:
         """As the port says."""
         statuses = [status for phase in phases for status in _PHASES[phase]]
@@ -179,6 +197,7 @@ class DbosEngine:
                 partial(
                     self._rows, queue_name=queue, status=statuses or None, sort_desc=True, limit=many, offset=offset,
                     workflow_id_prefix=None if session is None else f"{session}@",
+                    start_time=None if since is None else datetime.fromtimestamp(since, UTC).isoformat(),
                 )
             )  # fmt: skip
             for row in rows:
@@ -229,7 +248,7 @@ class DbosEngine:
 
     async def _serve(self, serving: _Serving) -> None:
         keeper = Keeper(
-            self.worker, label(), [q.name for q in serving.queues], self._nodes, _DbosTable(self._client, self._keep),
+            self.worker, label(), [q.name for q in serving.queues], self._nodes, _DbosTable(self._client, self._database, self._keep),
             self.lease, serving.local, serving.cancel, self._tell,
         )  # fmt: skip
         try:
@@ -237,24 +256,25 @@ class DbosEngine:
                 serving.token = anyio.lowlevel.current_token()
                 group.start_soon(_beat, keeper)
                 # The first sign of life comes before the first activation: else another node would take this one for dead.
-                await self._blocking(keeper.start)
+                await self._once(keeper.start)
                 try:
-                    await self._blocking(self._launch, serving)
+                    library = await self._once(self._launch, serving)
                     await serving.draining.wait()
                     group.start_soon(serving.runs.drain, serving.within)
-                    await anyio.to_thread.run_sync(_end, serving.within, limiter=anyio.CapacityLimiter(1))
+                    await anyio.to_thread.run_sync(_end, library, serving.within, limiter=anyio.CapacityLimiter(1))
                 finally:
-                    await self._blocking(keeper.stop)
+                    await self._once(keeper.stop)
                     group.cancel_scope.cancel()
         finally:
             serving.over.set()
 
-    def _launch(self, serving: _Serving) -> None:
-        DBOS(
+    def _launch(self, serving: _Serving) -> DBOS:
+        library = DBOS(
             config={
                 "name": APPLICATION, "system_database_engine": self._database, "application_version": VERSION, "executor_id": self.worker,
+                "dbos_system_schema": self.place.schema or "dbos",
                 "serializer": DBOSPortableJSONSerializer(), "enable_otlp": False, "use_listen_notify": False,
-                "scheduler_polling_interval_sec": 1.0,
+                "scheduler_polling_interval_sec": 1.0, "notification_listener_polling_interval_sec": 0.1,
             }
         )  # fmt: skip
 
@@ -267,6 +287,7 @@ class DbosEngine:
             self._queues.served(spec.name, spec.concurrency, spec.interval)
             put_bounds(self._client.register_queue, self._queues, spec.name)
         DBOS.launch()
+        return library
 
     def _one(self, serving: _Serving, text: str) -> str:
         """Runs one activation in the loop, from a thread of the library. Raises nothing: what is raised here is never run again."""
@@ -275,7 +296,8 @@ class DbosEngine:
             ended = anyio.from_thread.run(serving.runs.run, activation, token=serving.token)
         if ended.following is not None:
             f = ended.following
-            self._submit([f.activation], f.queue, f.priority, f.delay, {f.activation.session: f.partition})
+            partitions = {f.activation.session: f.partition}
+            patiently(partial(self._submit, [f.activation], f.queue, f.priority, f.delay, partitions))
         return ended.text()
 
 
@@ -327,11 +349,17 @@ class _Here:
                 del self.ids[self.id]
 
 
+_FIRST = sa.text(
+    "UPDATE workflow_status SET priority = :first WHERE status = 'PENDING' AND executor_id IN :nodes AND priority > :first"
+).bindparams(sa.bindparam("nodes", expanding=True))
+
+
 @dataclass(frozen=True, slots=True)
 class _DbosTable:
     """The library's table, for the keeper."""
 
     client: DBOSClient
+    database: sa.Engine
     keep: float
 
     def holders(self) -> dict[str, list[str]]:
@@ -342,6 +370,8 @@ class _DbosTable:
         return holders
 
     def recover(self, nodes: Sequence[str]) -> None:
+        with self.database.begin() as connection:  # what was begun goes before what is new
+            connection.execute(_FIRST, {"first": CONTINUE, "nodes": list(nodes)})
         # The library's own way: conditional on the row being theirs still, keeps queue and priority. A test holds that it is there.
         DBOS._recover_pending_workflows(list(nodes))  # pyright: ignore[reportPrivateUsage]
 
@@ -378,9 +408,15 @@ async def _beat(keeper: Keeper) -> None:
         await anyio.sleep(keeper.tick)
 
 
-def _end(within: float) -> None:
+def _end(library: DBOS, within: float) -> None:
     """Ends the library: no more is begun, and what runs gets its time, and a little more to be put on record. Blocks."""
-    DBOS.destroy(destroy_registry=True, workflow_completion_timeout_sec=int(min(within, 1e6)) + 30)
+    for event in library.background_thread_stop_events:
+        event.set()
+    until = time.monotonic() + min(within, 1e6) + 30.0
+    # It would look once a second itself.
+    while library._active_workflows_set.activeList() and time.monotonic() < until:  # pyright: ignore[reportPrivateUsage]
+        time.sleep(0.02)
+    DBOS.destroy(destroy_registry=True)
 
 
 def _statuses(rows: Sequence[Status]) -> Iterator[ActivationStatus]:

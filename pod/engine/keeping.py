@@ -8,10 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pod.engine.database import Nodes
+from worker.errors import told
 
 STUCK_EXIT = 75
 """Exit code of a node whose event loop hung."""
@@ -66,8 +68,10 @@ class Keeper:
     _unbroken: float | None = None
     _last: float = 0.0
     _heard: tuple[int, float] = (0, 0.0)
+    _looked: float = 0.0
+    _away: bool = False
     _lost: dict[str, float] = field(default_factory=dict[str, float])
-    _swept: float = 0.0
+    _swept: float = float("-inf")
 
     @property
     def tick(self) -> float:
@@ -86,7 +90,8 @@ class Keeper:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self.nodes.forget([self.id])
+        with suppress(Exception):  # where the database is away, the others find it silent
+            self.nodes.forget([self.id])
 
     def _run(self) -> None:
         while not self._stop.wait(self.tick):
@@ -95,7 +100,15 @@ class Keeper:
             except Exception as error:
                 # The database is away or locked: the next look repeats what failed, and none of ours counts as unbroken.
                 self._unbroken = None
-                self.tell(f"the engine's database does not answer ({type(error).__name__}: {error}); trying again")
+                if not self._away:
+                    self.tell(
+                        f"the engine's database does not answer ({told(error).partition(chr(10))[0]}); trying again"
+                    )
+                self._away = True
+            else:
+                if self._away:
+                    self.tell("the engine's database answers again")
+                self._away = False
 
     def once(self) -> None:
         """One look."""
@@ -117,7 +130,8 @@ class Keeper:
     def _stuck(self, now: float) -> float:
         """For how long the loop did not move. Time in which this thread did not run either doesn't count."""
         pulse, since = self._heard
-        if self.pulse != pulse or (self._last and now - self._last > self.lease / 2):
+        looked, self._looked = self._looked, now
+        if self.pulse != pulse or now - looked > self.lease / 2:
             self._heard = (self.pulse, now)
             return 0.0
         return now - since

@@ -147,6 +147,7 @@ class MemoryEngine:
         phases: Collection[Phase] = (),
         session: str | None = None,
         limit: int | None = None,
+        since: float | None = None,
     ) -> AsyncIterator[ActivationStatus]:
         """As the port says."""
         found = (
@@ -155,6 +156,7 @@ class MemoryEngine:
             if queue in (None, row.status.queue)
             and (not phases or row.status.phase in phases)
             and session in (None, row.status.activation.session)
+            and (since is None or row.status.created >= since)
         )
         for status in itertools.islice(found, limit):
             yield status

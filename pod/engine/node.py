@@ -13,14 +13,22 @@ from pod.engine.activation import QUARANTINE, PodRuns
 from pod.engine.child import ChildNode
 from pod.engine.firing import Firing
 from pod.engine.orders import Orders
-from pod.engine.port import Engine, QueueSpec
+from pod.engine.port import ActivationStatus, Engine, QueueSpec
 from pod.errors import PodError
+from pod.log.files import files_of
 from pod.log.folder import PodFolder
 from pod.log.inbox import left_over
 from pod.standing import standing_of
+from worker.errors import told
 
 LOOK = 0.5
-"""Seconds between two looks at what waits."""
+"""Seconds between two looks at what waits, at least; a look takes at most a fifth of the time."""
+
+WHOLE = 30.0
+"""Seconds between two looks at all that is delayed; in between it is what came lately."""
+
+LATELY = 60.0
+"""Seconds before the newest delayed one that is known from which on those are listed that came lately: clocks differ."""
 
 HALT_SECONDS = 20.0
 """How long runs may take to come to a request boundary when the node is asked to end."""
@@ -40,6 +48,9 @@ class NodeWork:
     tell: Callable[[str], object] = lambda text: None
     _child: ChildNode = field(default_factory=ChildNode)
     _marks: dict[str, object] = field(default_factory=dict[str, object])
+    _parked: dict[str, ActivationStatus] = field(default_factory=dict[str, ActivationStatus])
+    _newest: float = 0.0
+    _whole: float = float("-inf")
     _deaths: int = 0
     _rests: float = 0.0
     _over: anyio.Event = field(default_factory=anyio.Event)
@@ -69,12 +80,19 @@ class NodeWork:
             await Firing(self.engine, Orders(self.home), {spec.name for spec in self.queues}, self.tell).run()
 
     async def _look(self) -> None:
-        empty = 0
+        empty, took = 0, 0.0
         while True:
-            await anyio.sleep(LOOK)
-            await self._wake_answered()
-            if self.command:
-                await self._quarantine()
+            await anyio.sleep(max(LOOK, 4 * took))
+            began = anyio.current_time()
+            try:
+                await self._wake_answered()
+                if self.command:
+                    await self._quarantine()
+            except (PodError, OSError) as error:
+                self.tell(f"{told(error)}; trying again")
+                continue
+            finally:
+                took = anyio.current_time() - began
             if self.until_empty:
                 # Twice: what one activation hands on to the next is on no queue for a moment.
                 empty = empty + 1 if await self._is_empty() else 0
@@ -83,15 +101,28 @@ class NodeWork:
                     return
 
     async def _wake_answered(self) -> None:
-        """Makes those due that waited for a human, and do no more. A log is read again only when it has changed."""
-        parked = [s async for s in self.engine.list(phases=["delayed"]) if s.activation.reason == "parked"]
-        marks: dict[str, object] = {}
-        for status in parked:
-            id_, folder = status.activation.id, PodFolder(self.home, status.activation.session)
-            mark = marks[id_] = await anyio.to_thread.run_sync(_mark, folder)
-            if self._marks.get(id_) != mark and await anyio.to_thread.run_sync(_answered, folder):
+        """Makes those due that waited for a human, and do no more. What has not changed is not read again."""
+        await self._learn_parked()
+        folders = {id_: PodFolder(self.home, status.activation.session) for id_, status in self._parked.items()}
+        paths = {folder.path: id_ for id_, folder in folders.items()}
+        found = await anyio.to_thread.run_sync(files_of(self.home).marks, list(paths)) if paths else {}
+        marks = {paths[path]: mark for path, mark in found.items()}
+        for id_ in [id_ for id_, mark in marks.items() if id_ not in self._marks or self._marks[id_] != mark]:
+            if await anyio.to_thread.run_sync(_answered, folders[id_]):
                 await self.engine.wake(id_)
+                del self._parked[id_]
         self._marks = marks
+
+    async def _learn_parked(self) -> None:
+        """Which wait for a human: all of them now and then, in between those alone that came lately."""
+        whole = anyio.current_time() >= self._whole
+        since = None if whole else self._newest - LATELY
+        found = [status async for status in self.engine.list(phases=["delayed"], since=since)]
+        self._newest = max((status.created for status in found), default=self._newest)
+        if whole:
+            self._parked.clear()
+            self._whole = anyio.current_time() + WHOLE
+        self._parked |= {status.activation.id: status for status in found if status.activation.reason == "parked"}
 
     async def _quarantine(self) -> None:
         """Starts a process for the quarantine where something waits there and no node has it."""
@@ -111,15 +142,6 @@ class NodeWork:
             if status.queue in names and not (status.phase == "delayed" and status.activation.reason == "parked"):
                 return False
         return True
-
-
-def _mark(folder: PodFolder) -> object:
-    """What changes when something is answered. Blocks."""
-    try:
-        found = folder.segment_path(folder.pointer().segment).stat()
-    except (PodError, OSError):
-        return None
-    return found.st_size, found.st_mtime_ns, left_over(folder)
 
 
 def _answered(folder: PodFolder) -> bool:

@@ -17,10 +17,16 @@ def engine_at(
 ) -> DbosEngine:
     """The engine on the database that was named (default: the one of the home). Raises `UsageProblem`."""
     try:
-        from pod.engine.database import place_of
-        from pod.engine.dbos_engine import LEASE, DbosEngine
+        from pod.engine.dbos_engine import DbosEngine
+        from pod.engine.places import HomeDatabase, place_of
     except ModuleNotFoundError as error:
         if error.name not in {"dbos", "sqlalchemy"}:
             raise
         raise UsageProblem("queues need the extra `dbos`: pip install 'pod-runtime[dbos]'") from None
-    return DbosEngine(place_of(db, home), lease=LEASE if lease is None else lease, tell=tell)
+    place = place_of(db, home)
+    if lease is not None and isinstance(place, HomeDatabase):
+        raise UsageProblem(
+            "--lease: the home is a database, whose lease counts for nodes too: POD_HOME=postgresql://...?pod_lease=SECONDS, the same "
+            "for all"
+        )
+    return DbosEngine(place, lease=lease, tell=tell)

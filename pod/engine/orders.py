@@ -1,13 +1,12 @@
 """Orders: what each pod on a queue is to do, durable in the home, so that any node can begin it or go on with it.
 
-`queue/orders/POD.json` is an order, `queue/manifests/DIGEST.json` a manifest that orders name. The engine knows names alone.
+An order is a document by its pod's name, a manifest that orders name one by its digest. The engine knows names alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pod.engine.port import NORMAL, Activation, Reason
 from pod.errors import UsageProblem
-from pod.log.files import Files, json_of, read_file
+from pod.log.files import json_of
 from pod.log.folder import check_name
 from pod.log.lines import now
-from pod.log.locking import exclusive
 from pod.manifest import Loaded, Manifest
+from pod.store.documents import Documents, documents_of
 from pod.stored import moved
 
 KEY = "queued-task"
@@ -66,108 +65,103 @@ class Orders:
     """All orders of a home. Everything blocks."""
 
     home: Path
-    files: Files = field(default_factory=Files)
+    documents: Documents = field(init=False)
 
-    @property
-    def folder(self) -> Path:
-        """Where they lie."""
-        return self.home / "queue"
-
-    def path(self, session: str) -> Path:
-        """An order's file."""
-        return self.folder / "orders" / f"{check_name(session)}.json"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "documents", documents_of(self.home))
 
     def read(self, session: str) -> Order | None:
         """An order; None where there is none. Raises `UsageProblem` where it does not read."""
-        path = self.path(session)
-        try:
-            value: Any = json_of(read_file(path))
-            return Order.model_validate(value)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, ValidationError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it was not written by this version, or was altered"
-            raise UsageProblem(f"{path}: no order that can be read ({why}); submit the task again") from None
+        return self.read_all([session]).get(session)
 
-    def require(self, session: str) -> Order:
-        """An order. Raises `UsageProblem` where there is none."""
-        order = self.read(session)
-        if order is None:
+    def read_all(self, sessions: Iterable[str]) -> dict[str, Order]:
+        """The orders that there are of these pods. Raises `UsageProblem` where one does not read."""
+        names = [check_name(session) for session in sessions]
+        try:
+            found = self.documents.read("order", names)
+        except OSError as error:
+            where = error.filename or ", ".join(self.documents.where("order", name) for name in names[:1])
+            raise _unread(str(where), error.strerror or str(error)) from None
+        return {name: self._of(name, data) for name, data in found.items()}
+
+    def _of(self, session: str, data: bytes | None) -> Order:
+        if data is None:
             raise UsageProblem(
                 f"{session}: no pod of this name was put on a queue; `pod queue ls` lists those that were"
             )
-        return order
+        try:
+            return Order.model_validate(json_of(data))
+        except (ValueError, ValidationError):
+            why = "it was not written by this version, or was altered"
+            raise _unread(self.documents.where("order", session), why) from None
+
+    def require(self, session: str) -> Order:
+        """An order. Raises `UsageProblem` where there is none."""
+        return self.read(session) or self._of(session, None)
 
     def keep(self, orders: Iterable[Order]) -> None:
         """Writes orders, durably, each whole."""
-        written = {self.path(order.session): order.model_dump_json().encode() + b"\n" for order in orders}
-        for folder in dict.fromkeys(path.parent for path in written):
-            self.files.make_folder(folder)
-        self.files.put_all(written)
+        self.documents.write("order", {check_name(order.session): _text(order) for order in orders})
 
     def keep_first(self, order: Order) -> Order:
         """The order of this pod that was there first, durably: this one, where there was none."""
-        with self.alone():
-            found = self.read(order.session)
-            if found is None:
-                self.keep([order])
-            return found or order
+        name = check_name(order.session)
+        return self._of(name, self.documents.change("order", name, lambda before: before or _text(order)))
 
     def change(self, session: str, **values: Any) -> Order:
         """An order with other values, durably. Raises `UsageProblem` where there is none."""
-        with self.alone():
-            order = self.require(session).model_copy(update=values)
-            self.keep([order])
-        return order
+        return self._changed(session, lambda order: order.model_copy(update=values))
 
     def follow(self, activation: Activation, reason: Reason, **values: Any) -> Order:
         """The order with the number of the activation that goes on after this one; as it is where that was given already."""
-        with self.alone():
-            order = self.require(activation.session)
-            if order.n == activation.n:
-                times = order.times + 1 if order.reason == reason else 0
-                order = order.model_copy(update={"n": order.n + 1, "reason": reason, "times": times, **values})
-                self.keep([order])
-        return order
 
-    @contextmanager
-    def alone(self) -> Generator[None]:
-        """While it is open, no other process changes an order."""
-        self.files.make_folder(self.folder)
-        with exclusive(self.folder / "lock"):
-            yield
+        def following(order: Order) -> Order:
+            if order.n != activation.n:
+                return order
+            times = order.times + 1 if order.reason == reason else 0
+            return order.model_copy(update={"n": order.n + 1, "reason": reason, "times": times, **values})
+
+        return self._changed(activation.session, following)
+
+    def _changed(self, session: str, change: Callable[[Order], Order]) -> Order:
+        data = self.documents.change(
+            "order", check_name(session), lambda before: _text(change(self._of(session, before)))
+        )
+        return self._of(session, data)
 
     def sessions(self) -> Iterator[str]:
         """The names of all pods that have an order."""
-        base = self.folder / "orders"
-        for path in sorted(base.rglob("*.json")):
-            if not path.name.startswith("."):
-                yield str(path.relative_to(base))[: -len(".json")]
+        yield from self.documents.names("order")
 
     # -- manifests --------------------------------------------------------------------------------------------
 
     def keep_manifest(self, loaded: Loaded) -> str:
         """Keeps a manifest for the orders that name it, durably; its digest."""
         digest = loaded.manifest.digest
-        folder = self.folder / "manifests"
-        path = folder / f"{digest}.json"
-        if not path.exists():
-            self.files.make_folder(folder)
+        if not self.documents.read("manifest", [digest]):
             told = {
                 "path": str(loaded.path),
                 "files": [str(file) for file in loaded.files],
                 "kept": loaded.manifest.kept_text(),
             }
-            self.files.put(path, json.dumps(told).encode())
+            self.documents.write("manifest", {digest: json.dumps(told).encode()})
         return digest
 
     def loaded(self, order: Order) -> Loaded:
         """The manifest of an order, in its working folder. Raises `UsageProblem`, `ManifestError`."""
-        path = self.folder / "manifests" / f"{order.manifest}.json"
         try:
-            told: Any = json_of(read_file(path))
+            told: Any = json_of(self.documents.read("manifest", [order.manifest])[order.manifest])
             kept, files, source = told["kept"], told["files"], told["path"]
         except (OSError, ValueError, KeyError, TypeError):
-            raise UsageProblem(f"{path}: the manifest of {order.session!r} is lost; submit the task again") from None
+            where = self.documents.where("manifest", order.manifest)
+            raise UsageProblem(f"{where}: the manifest of {order.session!r} is lost; submit the task again") from None
         manifest = moved(Manifest.read_kept(kept), order.base, Path(order.cwd))
         return Loaded(manifest, {}, manifest.digest, Path(source), tuple(Path(file) for file in files), Path(order.cwd))
+
+
+def _text(order: Order) -> bytes:
+    return order.model_dump_json().encode() + b"\n"
+
+
+def _unread(where: str, why: str) -> UsageProblem:
+    return UsageProblem(f"{where}: no order that can be read ({why}); submit the task again")

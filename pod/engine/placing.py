@@ -19,12 +19,12 @@ async def place(engine: Engine, orders: Orders, wanted: Sequence[Order]) -> list
     """Has these pods on their queues, each once; the orders as they are now. What waits or runs already goes on; what ended is put
     there again. Cancelled, some may be there and some not: place them again.
     """
-    before = await _thread(lambda: {order.session: orders.read(order.session) for order in wanted})
-    known = {order.activation.id: order for order in before.values() if order is not None}
+    before = await _thread(orders.read_all, [order.session for order in wanted])
+    known = {order.activation.id: order for order in before.values()}
     status = {each.activation.id: each for each in await engine.status(known)}
     placed: list[Order] = []
     for order in wanted:
-        old = before[order.session]
+        old = before.get(order.session)
         if old is None:
             placed.append(order)
             continue

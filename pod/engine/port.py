@@ -199,8 +199,9 @@ class Engine(Protocol):
         phases: Collection[Phase] = (),
         session: str | None = None,
         limit: int | None = None,
+        since: float | None = None,
     ) -> AsyncIterator[ActivationStatus]:
-        """The activations of a queue, in some phases, of one session: the newest first."""
+        """The activations of a queue, in some phases, of one session, made at a time (`created`) or later: the newest first."""
         ...
 
     async def nodes(self) -> list[Node]:

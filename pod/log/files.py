@@ -9,13 +9,16 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from worker.ids import uuid7
+
+if TYPE_CHECKING:
+    from pod.store.documents import Documents
 
 
 class Files:
@@ -114,6 +117,11 @@ class Files:
     def look(self, path: Path) -> None:
         """Brings a pod's folder up to date with what others wrote. Here there is one copy."""
 
+    @contextmanager
+    def steady(self) -> Generator[None]:
+        """While it is open, one look at all pods may count for all: for those who list them."""
+        yield
+
     def names(self, home: Path) -> None:
         """Brings the folders of a home's pods up to date, their names alone."""
 
@@ -124,6 +132,14 @@ class Files:
     def lasting(self, durability: str) -> str:
         """The durability that a log here can have, where `durability` is asked for."""
         return durability
+
+    def documents(self) -> Documents | None:
+        """Where a home keeps its small documents; None for its own folder."""
+        return None
+
+    def marks(self, paths: Sequence[Path]) -> dict[Path, object]:
+        """For each pod's folder what changes when somebody writes to it or leaves a command; None where nothing is. Looks cheaply."""
+        return {path: _mark(path) for path in paths}
 
     # -- made of the above ------------------------------------------------------------------------------------
 
@@ -152,6 +168,16 @@ class Files:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
+
+
+def _mark(path: Path) -> object:
+    try:
+        pointer = json_of((path / "pod.json").read_bytes())
+        found = (path / f"{pointer['segment']}.jsonl").stat()
+        posted = tuple(each.name for each in (path / "inbox").glob("*.json"))
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+    return found.st_size, found.st_mtime_ns, posted
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from pod.store.port import (
     Conflict,
     Entry,
     Fenced,
+    Gathered,
     Held,
     Holding,
     Lease,
@@ -36,6 +37,8 @@ from pod.store.port import (
     Posted,
     SessionExists,
     SessionInfo,
+    all_entries,
+    gathered,
 )
 
 _MARK = "lease.json"
@@ -217,6 +220,21 @@ class JsonlStore:
                 if state in (None, info.state):
                     found.append(info)
         return found
+
+    def gather(self, sessions: Sequence[str], small: int = 0) -> list[Gathered]:
+        """What these sessions hold."""
+        return gathered(self, sessions, small)
+
+    def contents(self, logs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Entry]]:
+        """All entries of short logs."""
+        return all_entries(self, logs)
+
+    def marks(self, sessions: Sequence[str]) -> dict[str, object]:
+        """What changes when something happens to these sessions."""
+        found = gathered(self, sessions, 0)
+        return {
+            each.info.id: (each.info.epoch, each.info.owner, tuple(p.number for p in each.posted)) for each in found
+        }
 
     def remove(self, lease: Lease) -> None:
         """Removes the session."""

@@ -13,6 +13,7 @@ from pod.store.port import (
     Conflict,
     Entry,
     Fenced,
+    Gathered,
     Held,
     Holding,
     Lease,
@@ -20,6 +21,8 @@ from pod.store.port import (
     Posted,
     SessionExists,
     SessionInfo,
+    all_entries,
+    gathered,
 )
 
 
@@ -135,6 +138,21 @@ class MemoryStore:
                 if name.startswith(prefix) and name > after and state in (None, found.state)
             )
             return [self.head(name) for name in names[:limit]]
+
+    def gather(self, sessions: Sequence[str], small: int = 0) -> list[Gathered]:
+        """What these sessions hold."""
+        return gathered(self, sessions, small)
+
+    def contents(self, logs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Entry]]:
+        """All entries of short logs."""
+        return all_entries(self, logs)
+
+    def marks(self, sessions: Sequence[str]) -> dict[str, object]:
+        """What changes when something happens to these sessions."""
+        found = gathered(self, sessions, 0)
+        return {
+            each.info.id: (each.info.epoch, each.info.owner, tuple(p.number for p in each.posted)) for each in found
+        }
 
     def remove(self, lease: Lease) -> None:
         """Removes the session."""

@@ -32,6 +32,7 @@ def mount(url: str, where: Path) -> Path:
             return _mounts[url]
         try:
             from pod.store.postgres import NewerSchema, PostgresStore
+            from pod.store.postgres_documents import PostgresDocuments
         except ImportError:
             raise UsageProblem(
                 "a home in PostgreSQL needs the extra `postgres`: pip install 'pod-runtime[postgres]'"
@@ -53,11 +54,16 @@ def mount(url: str, where: Path) -> Path:
         Files().make_folder(home / "pods")
         held = ExitStack()
         held.enter_context(owned(home))
-        files = SharedFiles(store, home, ttl=ttl)
+        files = SharedFiles(store, home, ttl=ttl, kept=PostgresDocuments(store))
         share(home, files, store.where)
         _mounts[url] = home
         atexit.register(_unmount, url, files, held)
         return home
+
+
+def url_of(home: Path) -> str | None:
+    """The URL of the shared home that a folder is this process's copy of; None for a folder of its own."""
+    return next((url for url, path in _mounts.items() if path == home), None)
 
 
 def _unmount(url: str, files: SharedFiles, held: ExitStack) -> None:

@@ -9,7 +9,7 @@ nothing more of an older one: that is the fence. All methods block; `pod.store.t
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -114,6 +114,17 @@ class SessionInfo:
     quiet: float
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What a session holds, its large contents left out; `small` are those of small files."""
+
+    info: SessionInfo
+    logs: Sequence[Holding]
+    files: Sequence[Holding]
+    posted: Sequence[Posted]
+    small: Mapping[str, bytes]
+
+
 class SessionStore(Protocol):
     """A store of sessions. Every method is one step: all of it happens, or nothing.
 
@@ -173,6 +184,21 @@ class SessionStore(Protocol):
         """Sessions in the order of their ids, at most `limit` of those after `after`."""
         ...
 
+    def gather(self, sessions: Sequence[str], small: int = 0) -> list[Gathered]:
+        """What these sessions hold, those that are not there left out; the contents of files of at most `small` bytes come along.
+
+        For many sessions it costs hardly more than for one.
+        """
+        ...
+
+    def contents(self, logs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Entry]]:
+        """All entries of short logs, each by its session and name; those that are not there are left out."""
+        ...
+
+    def marks(self, sessions: Sequence[str]) -> dict[str, object]:
+        """For each session that is there a value that differs once it was acquired or given free, or a command was left or taken."""
+        ...
+
     def remove(self, lease: Lease) -> None:
         """Removes the session with all that it holds. Raises `Fenced`."""
         ...
@@ -208,3 +234,30 @@ class SessionStore(Protocol):
     def close(self) -> None:
         """Gives up what the store holds of the system."""
         ...
+
+
+def gathered(store: SessionStore, sessions: Sequence[str], small: int) -> list[Gathered]:
+    """`gather`, one session after the other: for stores in which that costs little."""
+    found: list[Gathered] = []
+    for session in sessions:
+        try:
+            files = store.files(session)
+            contents = {name: store.get(session, name) for name, _, size in files if size <= small}
+            kept = {name: data for name, data in contents.items() if data is not None}
+            found.append(Gathered(store.head(session), store.logs(session), files, store.posted(session), kept))
+        except NoSession:
+            continue
+    return found
+
+
+def all_entries(store: SessionStore, logs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Entry]]:
+    """`contents`, one log after the other."""
+    found: dict[tuple[str, str], list[Entry]] = {}
+    for session, log in logs:
+        try:
+            entries = list(store.load(session, log))
+        except NoSession:
+            continue
+        if entries:
+            found[session, log] = entries
+    return found

@@ -14,15 +14,16 @@ from typing import Any, LiteralString, TypeVar, cast
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
+from pod.store.connecting import AWAY, keeps_commits, settings, where
 from pod.store.port import (
     PAGE,
     TTL,
     Conflict,
     Entry,
     Fenced,
+    Gathered,
     Held,
     Holding,
     Lease,
@@ -33,12 +34,10 @@ from pod.store.port import (
     Unreachable,
 )
 from pod.store.schema import LOCK, MIGRATIONS
+from pod.store.statements import ALL_ENTRIES, ALL_FILES, ALL_LOGS, ALL_POSTED, APPEND, APPEND_ONE, INFO, MARKS
 
 T = TypeVar("T")
 Connection = psycopg.Connection[Any]
-
-CONNECT = 10
-"""Seconds until a server that does not answer is given up."""
 
 STATEMENT = 30
 """Seconds that one statement may take."""
@@ -63,19 +62,10 @@ class PostgresStore:
     def __init__(
         self, url: str, *, schema: str = "pod", ttl: float = TTL, size: int = 8, patience: float = PATIENCE
     ) -> None:
-        try:
-            known = conninfo_to_dict(url)
-        except psycopg.ProgrammingError as error:
-            raise ValueError("not a URL of a PostgreSQL database") from error
-        where = f"{known.get('host') or 'localhost'}:{known.get('port') or 5432}/{known.get('dbname') or ''}"
-        self.where, self.schema, self.ttl = f"postgresql://{where}", schema, ttl
+        options = settings(url, schema=schema, name="pod", ttl=ttl, statement=STATEMENT)
+        self.where, self.schema, self.ttl = where(url), schema, ttl
         self._patience = patience
-        self._options: dict[str, Any] = {
-            "autocommit": True,
-            "connect_timeout": int(known.get("connect_timeout") or CONNECT),
-            "application_name": "pod",
-            "options": f"{known.get('options') or ''} -c statement_timeout={STATEMENT}s -c search_path={schema}".strip(),
-        }
+        self._options: dict[str, Any] = {"autocommit": True, **options}
         self._url = url
         self._slots = threading.BoundedSemaphore(size)
         self._idle: list[Connection] = []
@@ -118,7 +108,7 @@ class PostgresStore:
 
     def head(self, session: str) -> SessionInfo:
         """What is known of a session."""
-        for row in self._rows(f"{_INFO} WHERE id = %s", session):
+        for row in self._rows(f"{INFO} WHERE id = %s", session):
             return SessionInfo(*row)
         raise NoSession(session)
 
@@ -143,8 +133,39 @@ class PostgresStore:
                 where, values = where + " AND id < %s", [*values, end]
         if state is not None:
             where, values = where + " AND state = %s", [*values, state]
-        statement = f"{_INFO} WHERE {where} ORDER BY id LIMIT %s"
+        statement = f"{INFO} WHERE {where} ORDER BY id LIMIT %s"
         return [SessionInfo(*row) for row in self._rows(statement, *values, limit)]
+
+    def gather(self, sessions: Sequence[str], small: int = 0) -> list[Gathered]:
+        """What these sessions hold, in four questions for all of them."""
+        wanted = list(sessions)
+        infos = [SessionInfo(*row) for row in self._rows(f"{INFO} WHERE id = ANY(%s) ORDER BY id", wanted)]
+        logs: dict[str, list[Holding]] = {info.id: [] for info in infos}
+        files: dict[str, list[Holding]] = {info.id: [] for info in infos}
+        posted: dict[str, list[Posted]] = {info.id: [] for info in infos}
+        contents: dict[str, dict[str, bytes]] = {info.id: {} for info in infos}
+        ids = list(logs)
+        for session, *held in self._rows(ALL_LOGS, ids) if ids else ():
+            logs[session].append(Holding(*held))
+        for session, name, size, body in self._rows(ALL_FILES, small, ids) if ids else ():
+            files[session].append(Holding(name, 0, size))
+            if body is not None:
+                contents[session][name] = body
+        for session, *each in self._rows(ALL_POSTED, ids) if ids else ():
+            posted[session].append(Posted(*each))
+        return [Gathered(i, logs[i.id], files[i.id], posted[i.id], contents[i.id]) for i in infos]
+
+    def contents(self, logs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], list[Entry]]:
+        """All entries of short logs, in one question."""
+        found: dict[tuple[str, str], list[Entry]] = {}
+        rows = self._rows(ALL_ENTRIES, [session for session, _ in logs], [log for _, log in logs])
+        for session, log, seq, body in rows:
+            found.setdefault((session, log), []).append(Entry(seq, body))
+        return found
+
+    def marks(self, sessions: Sequence[str]) -> dict[str, object]:
+        """What changes when something happens to these sessions, in one question."""
+        return {session: tuple(mark) for session, *mark in self._rows(MARKS, list(sessions))}
 
     def remove(self, lease: Lease) -> None:
         """Removes the session; what belongs to it goes with it."""
@@ -169,7 +190,7 @@ class PostgresStore:
             "session": lease.session, "epoch": lease.epoch, "owner": lease.owner, "log": log, "first": first,
             "body": bodies[0] if one else [*bodies], "n": len(bodies),
         }  # fmt: skip
-        made = connection.execute(_APPEND_ONE if one else _APPEND, named)
+        made = connection.execute(APPEND_ONE if one else APPEND, named)
         if not (made.rowcount if one else sum(count for (count,) in made)):  # nothing was written: why?
             self._hold(connection, lease)
             if bodies:
@@ -197,16 +218,7 @@ class PostgresStore:
 
     def logs(self, session: str) -> list[Holding]:
         """All logs: a jump through the index from one name to the next, whatever their lengths."""
-        statement = (
-            "WITH RECURSIVE name(log) AS ("
-            "(SELECT log FROM entry WHERE session = %s ORDER BY log LIMIT 1) UNION ALL "
-            "SELECT (SELECT log FROM entry WHERE session = %s AND log > name.log ORDER BY log LIMIT 1) FROM name "
-            "WHERE name.log IS NOT NULL) "
-            "SELECT name.log, last.seq, last.upto FROM name CROSS JOIN LATERAL ("
-            "SELECT seq, upto FROM entry WHERE session = %s AND log = name.log ORDER BY seq DESC LIMIT 1) last "
-            "ORDER BY name.log"
-        )
-        return [Holding(*row) for row in self._rows_of(session, statement, session, session, session)]
+        return [Holding(*row[1:]) for row in self._rows_of(session, ALL_LOGS, [session])]
 
     # -- files and commands -----------------------------------------------------------------------------------
 
@@ -255,7 +267,7 @@ class PostgresStore:
                 statement = "INSERT INTO command (session, id, body) VALUES (%s, %s, %b) ON CONFLICT DO NOTHING"
                 return connection.execute(statement, [session, command, body]).rowcount == 1
 
-        return self._patiently(step)
+        return self.patiently(step)
 
     def posted(self, session: str, after: int = 0) -> list[Posted]:
         """The commands that wait."""
@@ -268,13 +280,13 @@ class PostgresStore:
 
     def close(self) -> None:
         """Closes the connections that are not in use."""
-        while self._idle:
-            self._idle.pop().close()
+        while (connection := self._pooled()) is not None:
+            connection.close()
 
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _rows(self, statement: LiteralString, *values: object) -> list[tuple[Any, ...]]:
-        return self._patiently(lambda connection: connection.execute(statement, values, binary=True).fetchall())
+        return self.patiently(lambda connection: connection.execute(statement, values, binary=True).fetchall())
 
     def _rows_of(self, session: str, statement: LiteralString, *values: object) -> list[tuple[Any, ...]]:
         """Rows of a session; where there are none, whether it is there. Raises `NoSession`."""
@@ -296,7 +308,7 @@ class PostgresStore:
     def _writing(self, lease: Lease, step: Callable[[Connection], T], log: str = "", first: int = 0) -> T:
         """A step under a lease. Raises `Fenced`, `Conflict`."""
         try:
-            return self._patiently(step)
+            return self.patiently(step)
         except psycopg.Error as error:
             if error.sqlstate == _FENCED:
                 raise Fenced(lease.session, error.diag.message_detail or "") from None
@@ -310,13 +322,14 @@ class PostgresStore:
         except NoSession:
             return Fenced(session, "")
 
-    def _patiently(self, step: Callable[[Connection], T]) -> T:
-        """Asks again while the server is away. Raises `Unreachable` in the end."""
+    def patiently(self, step: Callable[[Connection], T]) -> T:
+        """Does a step on a connection, and does it again while the server is away. Raises `Unreachable` in the end."""
         end, pause = time.monotonic() + self._patience, 0.1
         with self._slots:
             while True:
+                pooled = self._pooled()
                 try:
-                    connection = self._idle.pop() if self._idle else self._connected()
+                    connection = pooled or self.connected()
                     try:
                         found = step(connection)
                     except BaseException:
@@ -327,22 +340,27 @@ class PostgresStore:
                         raise
                     self._idle.append(connection)
                     return found
-                except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                except AWAY as error:
                     left = end - time.monotonic()
                     if left <= 0 or not self._known:
                         raise Unreachable(self.where, _why(error)) from None
+                if pooled is not None and pooled.closed:
+                    self.close()  # the others broke with it; a new one tells at once whether the server is there
+                    continue
                 time.sleep(min(pause * random.uniform(0.5, 1.0), left))
                 pause = min(pause * 2, 5.0)
 
-    def _connected(self) -> Connection:
+    def _pooled(self) -> Connection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def connected(self) -> Connection:
         """A new connection, the first one with the tables brought up to date."""
         connection = psycopg.connect(self._url, **self._options)
         try:
-            # A commit that was acknowledged survives the server's death, also where the server is set not to care.
-            connection.execute(
-                "SELECT set_config('synchronous_commit', 'local', false) "
-                "WHERE current_setting('synchronous_commit') = 'off'"
-            )
+            keeps_commits(connection)
             if not self._known:
                 try:
                     migrate(connection, self.schema)
@@ -353,33 +371,6 @@ class PostgresStore:
             connection.close()
             raise
         return connection
-
-
-_INFO: LiteralString = (
-    "SELECT id, epoch, owner, state, extract(epoch FROM clock_timestamp() - beat)::float8 FROM session"
-)
-
-
-_FENCE: LiteralString = (
-    "WITH held AS (SELECT id, CASE WHEN %(first)s = 1 THEN 0 ELSE "
-    "(SELECT upto FROM entry WHERE session = %(session)s AND log = %(log)s AND seq = %(first)s - 1) END AS before "
-    "FROM session WHERE id = %(session)s AND epoch = %(epoch)s AND owner = %(owner)s FOR SHARE)"
-)
-_ONCE: LiteralString = (
-    " WHERE held.before IS NOT NULL ON CONFLICT (session, log, seq) DO UPDATE SET seq = excluded.seq "
-    "WHERE entry.epoch = excluded.epoch AND entry.body = excluded.body"
-)
-_APPEND_ONE: LiteralString = (
-    f"{_FENCE} INSERT INTO entry (session, log, seq, epoch, upto, body) "
-    f"SELECT id, %(log)s, %(first)s, %(epoch)s, before + length(%(body)b::bytea), %(body)b FROM held{_ONCE}"
-)
-_APPEND: LiteralString = (
-    f"{_FENCE}, made AS (INSERT INTO entry (session, log, seq, epoch, upto, body) "
-    "SELECT id, %(log)s, %(first)s + k - 1, %(epoch)s, before + sum(length(b)) OVER (ORDER BY k), b "
-    f"FROM held CROSS JOIN unnest(%(body)b::bytea[]) WITH ORDINALITY AS u(b, k){_ONCE} RETURNING 1) "
-    "SELECT whole(count(*), %(n)s) FROM made"
-)
-"""An append: fenced by the session's row, which stays locked until it ends; the same one again hits its own rows."""
 
 
 def migrate(connection: Connection, schema: str) -> int:

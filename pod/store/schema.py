@@ -68,5 +68,13 @@ MIGRATIONS: tuple[str, ...] = (
       RETURN made;
     END $$;
     """,
+    """
+    CREATE TABLE document (
+      kind text COLLATE "C" NOT NULL,
+      name text COLLATE "C" NOT NULL,
+      body bytea NOT NULL,
+      PRIMARY KEY (kind, name)
+    );
+    """,
 )
 """What makes version 1, 2, ... of the schema out of the one before."""

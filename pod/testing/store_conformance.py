@@ -21,7 +21,7 @@ import anyio
 import pytest
 
 from pod.store.owners import new_owner
-from pod.store.port import PAGE, Conflict, Fenced, Held, Lease, NoSession, SessionExists, SessionStore
+from pod.store.port import PAGE, Conflict, Entry, Fenced, Held, Lease, NoSession, SessionExists, SessionStore
 from pod.store.threaded import Threaded
 
 ODD = (
@@ -252,6 +252,49 @@ class StoreConformance:
             assert await self.read(call, lease.session) == []
             assert await call(store.files, new.session) == [] == await call(store.posted, new.session)
             assert (await call(store.head, new.session)).state == ""
+
+    async def test_many_are_gathered_as_each_is_told_by_itself(self, tmp_path: Path) -> None:
+        """A store of yours may make it out of `pod.store.port.gathered` and `all_entries`."""
+        async with self.session(tmp_path) as (call, lease):
+            store, other = call.store, _id()
+            await call(store.create, other)
+            await call(store.append, lease, "log", 1, [b"one", b"two"])
+            await call(store.append, lease, "other log", 1, [b"three"])
+            await call(store.put, lease, "small", b"abc")
+            await call(store.put, lease, "large", b"x" * 100)
+            await call(store.post, lease.session, "c1", b"hello")
+            found = {each.info.id: each for each in await call(store.gather, [lease.session, _id(), other], 10)}
+            assert set(found) == {lease.session, other}
+            one, two = found[lease.session], found[other]
+            assert list(one.logs) == await call(store.logs, lease.session)
+            assert list(one.files) == await call(store.files, lease.session)
+            assert list(one.posted) == await call(store.posted, lease.session)
+            assert one.small == {"small": b"abc"} and one.info.owner == lease.owner
+            assert (two.logs, two.files, two.posted, two.small) == ([], [], [], {})
+            wanted = [(lease.session, "log"), (lease.session, "none"), (_id(), "log")]
+            assert await call(store.contents, wanted) == {(lease.session, "log"): [Entry(1, b"one"), Entry(2, b"two")]}
+
+    async def test_a_mark_changes_with_the_writer_and_with_each_command(self, tmp_path: Path) -> None:
+        async with self.session(tmp_path) as (call, lease):
+            store, seen = call.store, list[object]()
+
+            async def differs() -> None:
+                marks = await call(store.marks, [lease.session, _id()])
+                assert list(marks) == [lease.session] and marks[lease.session] not in seen
+                assert await call(store.marks, [lease.session]) == marks
+                seen.append(marks[lease.session])
+
+            await differs()
+            await call(store.post, lease.session, "c1", b"hello")
+            await differs()
+            await call(store.post, lease.session, "c2", b"hello")
+            await differs()
+            await call(store.take, lease.session, "c1")
+            await differs()
+            await call(store.release, lease)
+            await differs()
+            await call(store.acquire, lease.session, new_owner())
+            await differs()
 
     # -- files and commands -----------------------------------------------------------------------------------
 

@@ -375,11 +375,3 @@ def test_two_hundred_tasks_are_finished_once_each_through_kills_at_random_moment
     found = [row["index"] for row in rows(rig)]
     assert sorted(found) == list(range(200)), f"seed {seed}"
     assert time.monotonic() - began < 60
-
-
-@pytest.mark.parametrize(
-    "args", [("batch", "tasks.jsonl", "--manifest", "offline-survey"), ("node", "--queue", "q"), ("queue", "show", "x")]
-)
-def test_what_keeps_its_record_in_files_refuses_a_home_that_is_a_database(refusing: Rig, args: tuple[str, ...]) -> None:
-    ran = refusing.pod(*args, POD_HOME="postgresql://127.0.0.1:1/none")
-    assert ran.code == 2 and "in files, and POD_HOME is a database: set POD_HOME to a folder" in ran.err

@@ -5,25 +5,51 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from pod.engine.memory import MemoryEngine
 from pod.engine.port import Activation, Ended, QueueSpec
 
-KINDS = ("memory", "dbos")
+KINDS = ("memory", "sqlite", "postgres")
+"""All that keep the promises of the port."""
+
+LASTING = KINDS[1:]
+"""Those whose tables outlive a process."""
 
 QUEUE = QueueSpec("work", concurrency=3, interval=0.02)
 
 
-def engine_of(kind: str, tmp_path: Path, **options: Any) -> Any:
+def engine_of(kind: str, request: pytest.FixtureRequest, **options: Any) -> Any:
+    """An engine on new tables."""
     if kind == "memory":
         return MemoryEngine()
     from pod.engine.dbos_engine import DbosEngine
+    from pod.engine.places import HomeDatabase, SqliteFile
 
-    return DbosEngine(tmp_path / "engine.sqlite", lease=options.pop("lease", 2.0), **options)
+    if kind == "sqlite":
+        place: Any = SqliteFile(request.getfixturevalue("tmp_path") / "engine.sqlite")
+    else:
+        place = HomeDatabase(request.getfixturevalue("new_database")())
+    return DbosEngine(place, lease=options.pop("lease", 2.0), **options)
+
+
+def another(engine: Any) -> Any:
+    """One more engine on the tables of one, as in another process."""
+    from pod.engine.dbos_engine import DbosEngine
+
+    return DbosEngine(engine.place, lease=2.0)
+
+
+def rows(engine: Any, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    """What an engine's own database says; a statement that changes something is committed."""
+    import sqlalchemy as sa
+
+    with engine._database.begin() as connection:
+        found = connection.execute(sa.text(statement), values)
+        return [tuple(row) for row in found] if found.returns_rows else []
 
 
 @dataclass

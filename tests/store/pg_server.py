@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,11 @@ class Server:
 
     def control(self, action: str, *arguments: str, check: bool = True) -> None:
         """`pg_ctl` on this server."""
-        self.run("pg_ctl", "-D", str(self.root / "data"), "-w", "-t", "60", *arguments, action, check=check)
+        try:
+            self.run("pg_ctl", "-D", str(self.root / "data"), "-w", "-t", "60", *arguments, action, check=check)
+        except subprocess.CalledProcessError as error:
+            error.add_note((self.root / "data" / "log").read_text()[-2000:])
+            raise
 
     # `synchronous_commit=off` on purpose: the store must not rely on it.
     def options(self) -> tuple[str, ...]:
@@ -58,6 +64,29 @@ class Server:
     def restart(self) -> None:
         """Kills all of it as a crash does, and starts it again."""
         self.control("restart", "-m", "immediate", *self.options())
+
+    def crash(self) -> None:
+        """Kills each of its processes with -9; nothing starts it again."""
+        first = int((self.root / "data" / "postmaster.pid").read_text().split()[0])
+        children = [int(each) for each in Path(f"/proc/{first}/task/{first}/children").read_text().split()]
+        for pid in (first, *children):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in (first, *children):
+            end = time.monotonic() + 10
+            while Path(f"/proc/{pid}").exists() and _state(pid) != "Z":
+                assert time.monotonic() < end, f"process {pid} of the server does not end"
+                time.sleep(0.01)
+        # Where nobody reaps orphans, the dead one still has its number, and would be taken for alive.
+        for left in (self.root / "data" / "postmaster.pid", *(self.root / "sock").glob(".s.PGSQL.*")):
+            left.unlink()
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
 
 
 def _other_user() -> pwd.struct_passwd:

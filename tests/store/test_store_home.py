@@ -202,21 +202,22 @@ def test_a_server_that_is_killed_in_mid_run_loses_nothing_and_the_writer_goes_on
     assert [line.seq for line in lines] == [*range(1, len(lines) + 1)]
 
 
-def test_contents_come_when_they_are_read_and_not_before(here: Path, there: Path) -> None:
+def test_large_contents_come_when_they_are_read_and_not_before(here: Path, there: Path) -> None:
+    text, artifact = "a text of its own " * 1000, "an artifact " * 1000
     session = create(here)
-    label = session.folder.put_blob("a text of its own")
+    label = session.folder.put_blob(text)
     session.folder.artifacts.mkdir()
-    (session.folder.artifacts / "x.txt").write_text("an artifact")
+    (session.folder.artifacts / "x.txt").write_text(artifact)
     session.close()
     folder = PodFolder(there, "a")
     folder.pointer()
     waiting = {Path(path).name for path in absent if path.startswith(str(there))}
     assert {label, "x.txt"} <= waiting and "pod.json" not in waiting
-    assert (folder.artifacts / "x.txt").stat().st_size == len("an artifact")
-    assert folder.blob(label) == "a text of its own"
+    assert (folder.artifacts / "x.txt").stat().st_size == len(artifact)
+    assert folder.blob(label) == text
     assert str(folder.path / "blobs" / label) not in absent
     opened = reopen(there)
-    assert (folder.artifacts / "x.txt").read_text() == "an artifact"
+    assert (folder.artifacts / "x.txt").read_text() == artifact
     opened.close()
 
 
