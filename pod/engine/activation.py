@@ -104,6 +104,8 @@ class PodRuns:
             result = await hosted.wait()
         finally:
             self._under_way.pop(activation.id, None)
+        # A node lives for long, and need not keep a copy of each pod that it ever ran.
+        await anyio.to_thread.run_sync(folder.files.leave, folder.path)
         return await self._ended(activation, hosted, result)
 
     async def _without_run(

@@ -114,6 +114,9 @@ class Files:
     def give_back(self, path: Path) -> None:
         """Stops being the writer."""
 
+    def leave(self, path: Path) -> None:
+        """This process is done with a pod's folder for now: what of it is only a copy may go."""
+
     def look(self, path: Path) -> None:
         """Brings a pod's folder up to date with what others wrote. Here there is one copy."""
 

@@ -382,7 +382,8 @@ def _unbegun(path: Path) -> bool:
 
 def pod_names(home: Path) -> Iterator[str]:
     """The names of all pods, sorted, those that can't be read too."""
-    return (folder.name for folder in _folders(home) if folder.exists())
+    with files_of(home).steady():
+        return iter([folder.name for folder in _folders(home) if folder.exists()])
 
 
 def left_over_names(home: Path) -> Iterator[str]:

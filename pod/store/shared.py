@@ -44,6 +44,7 @@ class SharedFiles(Files):
         self._fds: dict[int, Path] = {}
         self._lock = threading.Lock()
         self._listed = -1e9
+        self._steady = False
         self._beating: threading.Thread | None = None
         self._end = threading.Event()
 
@@ -159,14 +160,19 @@ class SharedFiles(Files):
     @contextmanager
     def steady(self) -> Generator[None]:
         """One look at all pods counts for as long as it is open."""
+        if self._steady:
+            yield
+            return
         pods = [self._copies.pod(self.home / "pods" / name) for name in self._names()]
         self._copies.update_all(pods)
         for pod in pods:
             LOCAL.make_folder(pod.path)
             pod.steady = True
+        self._steady = True
         try:
             yield
         finally:
+            self._steady = False
             for pod in pods:
                 pod.steady = False
 
@@ -180,6 +186,14 @@ class SharedFiles(Files):
                 with as_errors():
                     self._copies.update(pod)
                 pod.looked = time.monotonic()
+
+    def leave(self, path: Path) -> None:
+        """Removes the copy of a pod, where this process is not its writer; who looks again gets it again."""
+        pod = self._copies.pod(path)
+        with pod.lock:
+            if pod.lease is None:
+                self._copies.forget(pod)
+                pod.looked = -1e9
 
     def marks(self, paths: Sequence[Path]) -> dict[Path, object]:
         """As files do, in one question."""

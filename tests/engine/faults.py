@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import Any
 
-from engine.fleet import Fleet, cable, until
+from engine.fleet import Fleet, Node, cable, until
 
 
-def began(fleet: Fleet, backend: str, other: str, width: int) -> tuple[object, object, object]:
+def began(fleet: Fleet, backend: str, other: str, width: int) -> tuple[Node, Node, Any]:
     """The victim, the other node and the batch, when the victim has something and marks have been left."""
     victim = fleet.node(backend, width)
     rest = fleet.node(other, width)
@@ -77,3 +78,15 @@ def cut_off(fleet: Fleet, count: int, backend: str, other: str, width: int, with
         fleet.check(batch, within)
         fleet.end()
         return way.how
+
+
+def replaced(fleet: Fleet, count: int, backend: str, other: str, width: int, within: float) -> None:
+    """A new version comes to one node after the other: each is told to end, and another one takes its place."""
+    fleet.prepare(count)
+    first, second, batch = began(fleet, backend, other, width)
+    for node, kind in ((first, other), (second, backend)):
+        assert node.end() == 0, "".join(node.said)
+        fleet.node(kind, width)
+        until(lambda: len(fleet.rows("SELECT id FROM pod_engine.pod_node")) == 2, 60, "the new one serves")
+    fleet.check(batch, within)
+    fleet.end()

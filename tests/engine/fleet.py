@@ -92,6 +92,7 @@ class Fleet:
     lease: float
     pace: float = 0.1
     nodes: list[Node] = field(default_factory=list)
+    batches: list[Any] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
     provider: ProviderServer = field(init=False)
     names: list[str] = field(default_factory=list)
@@ -161,9 +162,9 @@ class Fleet:
 
     def batch(self) -> Any:
         """Starts the batch."""
-        return self.rig.start(
-            "batch", "tasks.jsonl", "--manifest", self.rig.root / "agent.toml", "--engine", "dbos", "-p", **self.env()
-        )
+        words = ("batch", "tasks.jsonl", "--manifest", self.rig.root / "agent.toml", "--engine", "dbos", "-p")
+        self.batches.append(self.rig.start(*words, **self.env()))
+        return self.batches[-1]
 
     def rows(self, question: str, *values: object) -> list[tuple[Any, ...]]:
         """What the database says, on a connection of the test's own; nothing where its tables are still being made."""
@@ -230,6 +231,10 @@ def fleet(rig: Rig, server: Server, url: str, *, lease: float, pace: float = 0.1
         try:
             yield made
         finally:
+            for batch in made.batches:
+                if batch.poll() is None:
+                    batch.kill()
+                    batch.communicate(timeout=10)
             for node in made.nodes:
                 if node.process.poll() is None:
                     node.process.send_signal(signal.SIGCONT)

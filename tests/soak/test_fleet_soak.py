@@ -9,19 +9,19 @@ import pytest
 from cli.cli_rig import Rig
 from engine.conftest import made_database as made_database
 from engine.conftest import new_database as new_database
-from engine.faults import cut_off, frozen, killed, restarted
+from engine.faults import cut_off, frozen, killed, replaced, restarted
 from engine.fleet import Fleet, fleet
 from store.conftest import postgres as postgres
 from store.pg_server import Server
 
-COUNT, WIDTH, LEASE, WITHIN = 200, 10, 4.0, 240.0
+COUNT, WIDTH, LEASE, WITHIN = 200, 10, 8.0, 240.0
 
 BOTH = pytest.mark.parametrize(("victim", "other"), [("trio", "asyncio"), ("asyncio", "trio")], ids=["trio", "asyncio"])
 
 
 @pytest.fixture
 def two(tmp_path: Path, postgres: Server, new_database: Callable[[], str]) -> Iterator[Fleet]:
-    with fleet(Rig(tmp_path), postgres, new_database(), lease=LEASE, pace=0.5) as made:
+    with fleet(Rig(tmp_path), postgres, new_database(), lease=LEASE, pace=0.4) as made:
         yield made
 
 
@@ -46,3 +46,8 @@ def test_two_hundred_tasks_and_a_node_that_is_cut_off_for_three_leases(
     two: Fleet, victim: str, other: str, how: str
 ) -> None:
     cut_off(two, COUNT, victim, other, WIDTH, WITHIN, how)
+
+
+@BOTH
+def test_two_hundred_tasks_and_nodes_that_are_replaced_one_after_the_other(two: Fleet, victim: str, other: str) -> None:
+    replaced(two, COUNT, victim, other, WIDTH, WITHIN)

@@ -17,7 +17,7 @@ from engine.fleet import Relay
 from store.home_rig import machine
 
 from pod import StoreError
-from pod.log.folder import PodFolder
+from pod.log.folder import PodFolder, pod_names
 from pod.log.inbox import Command, post
 from pod.peek import glances
 from pod.session import write_segment
@@ -125,6 +125,22 @@ async def test_what_nobody_syncs_is_sent_all_the_same(here: Path, there: Path) -
     await thread(session.close)
 
 
+def test_what_a_process_left_takes_no_room_and_comes_again_when_it_is_looked_at(here: Path) -> None:
+    session = create(here)
+    label = session.folder.put_blob("a text " * 1000)
+    (session.folder.artifacts).mkdir()
+    (session.folder.artifacts / "x.txt").write_text("an artifact")
+    folder = session.folder
+    folder.files.leave(folder.path)
+    assert folder.holds(label), "the writer's own copy stays"
+    session.close()
+    folder.files.leave(folder.path)
+    assert [path.name for path in folder.path.rglob("*") if path.is_file()] == ["lock"]
+    again = reopen(here)
+    assert again.folder.holds(label) and (again.folder.artifacts / "x.txt").read_text() == "an artifact"
+    again.close()
+
+
 def test_many_pods_are_listed_with_a_few_questions(here: Path, there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(30):
         session = create(here, f"many/p{n:02}")
@@ -142,3 +158,5 @@ def test_many_pods_are_listed_with_a_few_questions(here: Path, there: Path, monk
     assert [look.name for look in found] == [f"many/p{n:02}" for n in range(30)]
     assert {look.problem for look in found} == {""} and all(look.size > 0 for look in found)
     assert len(asked) < 20, "about one for each pod would be thirty"
+    del asked[:]
+    assert len(list(pod_names(there))) == 30 and len(asked) < 20
