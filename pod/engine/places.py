@@ -148,7 +148,7 @@ class HomeDatabase:
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
 
             def there() -> bool:
-                found = connection.execute(sa.text("SELECT to_regclass(:table)"), {"table": f"{self.schema}.pod_node"})
+                found = connection.execute(sa.text("SELECT to_regclass(:table)"), {"table": f"{self.schema}.pod_queue"})
                 return found.scalar() is not None
 
             if there():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
@@ -32,7 +33,8 @@ def made_database(postgres: Server) -> str:
         async with DbosEngine(HomeDatabase(postgres.url(name))):
             pass
 
-    anyio.run(make)
+    with ThreadPoolExecutor(1) as pool:  # this thread may have a loop of a test's
+        pool.submit(anyio.run, make).result()
     return name
 
 

@@ -36,6 +36,13 @@ def engine_of(kind: str, request: pytest.FixtureRequest, **options: Any) -> Any:
     return DbosEngine(place, lease=options.pop("lease", 2.0), **options)
 
 
+def another(engine: Any) -> Any:
+    """One more engine on the tables of one, as in another process."""
+    from pod.engine.dbos_engine import DbosEngine
+
+    return DbosEngine(engine.place, lease=2.0)
+
+
 def rows(engine: Any, statement: str, **values: object) -> list[tuple[Any, ...]]:
     """What an engine's own database says; a statement that changes something is committed."""
     import sqlalchemy as sa

@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 
 from pod.engine import tables
 from pod.engine.bounding import bounds, put_bounds
-from pod.engine.database import connect
 from pod.engine.limits import Limits
+from pod.engine.places import SqliteFile
 from pod.engine.schedules import Schedule, changed
 from pod.engine.tables import QueueRow, QueueTable, StoredSchedules
 from tests.store.pg_server import programs, server
@@ -40,7 +40,7 @@ def postgres() -> Iterator[str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
     if request.param == "sqlite":
-        engine = connect(tmp_path / "engine.sqlite")
+        engine = SqliteFile(tmp_path / "engine.sqlite").connect()
     else:
         engine = sa.create_engine(request.getfixturevalue("postgres"))
         with engine.begin() as connection:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,17 @@ from pod.engine.limits import Limits
 from pod.engine.port import Activation, Ended, Following, QueueSpec
 from pod.engine.tables import QueueRow
 from pod.errors import UsageProblem
-from tests.engine.engine_rig import KINDS, Noting, activations, engine_of, phases, serving, until_phase
+from tests.engine.engine_rig import (
+    KINDS,
+    LASTING,
+    Noting,
+    activations,
+    another,
+    engine_of,
+    phases,
+    serving,
+    until_phase,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +32,8 @@ WIDE = QueueSpec("work", concurrency=6, interval=0.02)
 
 
 @pytest.fixture(params=KINDS)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return engine_of(request.param, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Any:
+    return engine_of(request.param, request)
 
 
 @dataclass
@@ -128,11 +137,14 @@ async def test_no_more_begin_in_any_time_than_may(engine: Any) -> None:
         assert fourth - first > per - slack, [moment - runs.times[0] for moment in runs.times]
 
 
-async def test_limits_outlive_the_processes_and_nodes_that_begin_later_keep_to_them(tmp_path: Path) -> None:
-    async with engine_of("dbos", tmp_path) as first:
+@pytest.mark.parametrize("kind", LASTING)
+async def test_limits_outlive_the_processes_and_nodes_that_begin_later_keep_to_them(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    async with engine_of(kind, request) as first:
         await first.limit("work", Limits(together=1, starts=50, per=60.0))
     runs = Noting(waits=True)
-    async with engine_of("dbos", tmp_path) as engine:
+    async with another(first) as engine:
         assert await engine.limits() == {"work": Limits(together=1, starts=50, per=60.0)}
         await engine.submit(activations("a", "b"), queue="work")
         async with serving(engine, runs, WIDE):

@@ -225,3 +225,27 @@ def test_a_node_whose_event_loop_hangs_ends_after_two_leases_whatever_the_loop(t
         for process in started:
             process.kill()
             process.communicate()
+
+
+def test_schedules_and_limits_are_seen_by_all_machines_and_each_time_begins_once(machines: Machines) -> None:
+    provider = Provider()
+    with provider.server as server:
+        manifest = machines.rig.manifest(server)
+        words = ("--cron", "* * * * * *", "--manifest", manifest, "--task", "Do report", "--overlap", "allow")
+        assert machines.pod("queue", "schedule", "add", "report", *words).code == 0
+        assert machines.pod("queue", "limit", "batch", "--together", "1", "--starts", "50", "--per", "5").code == 0
+        nodes = [
+            machines.start("node", "--queue", "batch", machine=each, stdout=subprocess.DEVNULL)
+            for each in ("one", "two")
+        ]
+        try:
+            until(lambda: len(provider.seen) >= 3, 30, "three times have begun")
+            told = machines.pod("queue", "ls", "--all", "--json", machine="two").json
+            paused = machines.pod("queue", "schedule", "pause", "report", machine="two")
+        finally:
+            for each in nodes:
+                each.kill()
+                each.communicate()
+    assert paused.code == 0 and told["limits"]["batch"]["together"] == 1
+    ids = [each["id"] for each in told["activations"]]
+    assert len(set(ids)) == len(ids) >= 3 and all(id_.endswith("Z@1") for id_ in ids)

@@ -14,7 +14,7 @@ from pod.engine.orders import Orders
 from pod.engine.placing import place_once
 from pod.engine.port import Activation, Ended, QueueSpec
 from pod.engine.schedules import GRACE, OPEN, Schedule, changed, decided, due, pod_of
-from tests.engine.engine_rig import KINDS, Noting, engine_of, phases, serving, until_phase
+from tests.engine.engine_rig import KINDS, LASTING, Noting, another, engine_of, phases, serving, until_phase
 
 pytestmark = pytest.mark.anyio
 
@@ -24,8 +24,8 @@ DAY = 86400.0
 
 
 @pytest.fixture(params=KINDS)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return engine_of(request.param, tmp_path)
+def engine(request: pytest.FixtureRequest) -> Any:
+    return engine_of(request.param, request)
 
 
 @pytest.fixture
@@ -206,9 +206,12 @@ async def test_of_two_that_change_a_schedule_one_is_heard(engine: Any, tmp_path:
         assert (await the(engine)) == again
 
 
-async def test_two_nodes_that_look_all_the_time_begin_each_time_once(tmp_path: Path, orders: Orders) -> None:
+@pytest.mark.parametrize("kind", LASTING)
+async def test_two_nodes_that_look_all_the_time_begin_each_time_once(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, orders: Orders
+) -> None:
     runs = Noting()
-    async with engine_of("dbos", tmp_path) as one, engine_of("dbos", tmp_path) as two:
+    async with engine_of(kind, request) as one, another(one) as two:
         made = schedule(tmp_path, overlap="allow").model_copy(update={"decided": await now_of(one)})
         assert await one.schedules.put(made)
         async with serving(one, runs, WORK), anyio.create_task_group() as group:
@@ -221,11 +224,12 @@ async def test_two_nodes_that_look_all_the_time_begin_each_time_once(tmp_path: P
     assert all(each.endswith("Z@1") for each in runs.began) and len(set(seconds)) == len(seconds)
 
 
-async def test_schedules_outlive_the_processes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", LASTING)
+async def test_schedules_outlive_the_processes(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     made = schedule(tmp_path, zone="Europe/Berlin", missed="skip", overlap="allow", decided=12.5)
-    async with engine_of("dbos", tmp_path) as engine:
-        assert await engine.schedules.put(made)
-    async with engine_of("dbos", tmp_path) as engine:
+    async with engine_of(kind, request) as first:
+        assert await first.schedules.put(made)
+    async with another(first) as engine:
         assert await the(engine) == made
 
 
