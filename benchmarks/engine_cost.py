@@ -1,10 +1,9 @@
 """What an activation costs on the engine against a bare workflow of the library below it, on the same database.
 
-python engine_cost.py PAIRS COUNT [URL]      prints a JSON row, or {} where the library is not installed
-python engine_cost.py run ours|raw COUNT URL      one run, in CPU seconds from the first submission to the last end
+python engine_cost.py PAIRS COUNT      prints a JSON row, or {} where the library is not installed
+python engine_cost.py run ours|raw COUNT FILE      one run, in CPU seconds from the first submission to the last end
 
-Both run nothing: what is left is submitting, dispatch, the event loop, and what becomes of each on record. `URL` is that of a
-PostgreSQL server; without it the database is a SQLite file.
+Both run nothing: what is left is submitting, dispatch, the event loop, and what becomes of each on record.
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ def raw(file: Path, count: int) -> float:
     """The library alone, with the settings of the same file."""
     from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 
-    from pod.engine.database import connect
+    from pod.engine.places import SqliteFile
 
     logging.getLogger("dbos").setLevel(logging.CRITICAL)
-    database = connect(file)
+    database = SqliteFile(file).connect()
     DBOS.migrate(f"sqlite:///{file}")
     client = DBOSClient(system_database_engine=database, serializer=DBOSPortableJSONSerializer())
     settings: Any = {

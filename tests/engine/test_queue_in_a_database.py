@@ -116,7 +116,7 @@ def test_what_is_parked_on_one_machine_goes_on_when_another_one_answers(machines
             ran = machines.pod(*machines.batch("--engine", "dbos"))
             assert ran.code == 3, ran.err
             assert "waits for a human" in machines.pod("queue", "ls", machine="three").text
-            assert machines.pod("approve", "tasks/0", machine="three").code == 0
+            assert machines.pod("approve", "tasks/0", "--all", machine="three").code == 0
             until(
                 lambda: machines.pod("queue", "show", "tasks/0", "--json").json["activations"][0]["outcome"] == "done",
                 20, "the answered pod ends",
