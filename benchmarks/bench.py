@@ -219,9 +219,13 @@ def resumes(reps: int) -> list[Row]:
 
 
 def appends() -> list[Row]:
-    """Appending to a session in PostgreSQL, where it is installed."""
-    row = run("store_append.py", "7", "400")
-    return [Row("append in PostgreSQL to a fenced insert by hand", row["ratio"], 1.5, row["note"])] if row else []
+    """Appending to a session of each store against the same by hand, in PostgreSQL where it is installed."""
+    names = {
+        "files": "append in a file to a write and a sync by hand",
+        "postgres": "append in PostgreSQL to a fenced insert by hand",
+    }
+    rows = {name: run("store_append.py", kind, "7", "400") for kind, name in names.items()}
+    return [Row(name, row["ratio"], 1.5, row["note"]) for name, row in rows.items() if row]
 
 
 def engines() -> list[Row]:

@@ -1,19 +1,25 @@
-"""What an append through the PostgreSQL store costs against the same fenced insert by hand, on one connection each.
+"""What an append through a session store costs against the same by hand: in a file, and in PostgreSQL with the same fence.
 
-python benchmarks/store_append.py PAIRS APPENDS      prints a JSON row, or {} where PostgreSQL is not installed
+python benchmarks/store_append.py files PAIRS APPENDS         prints a JSON row
+python benchmarks/store_append.py postgres PAIRS APPENDS      the same, or {} where PostgreSQL is not installed
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from store.pg_server import programs, server
+
+from pod.store.jsonl import JsonlStore
 
 BODY = b'{"text":"' + b"x" * 668 + b'"}'
 RAW = (
@@ -23,8 +29,49 @@ RAW = (
 )
 
 
-def main() -> None:
-    pairs, count = int(sys.argv[1]), int(sys.argv[2])
+def compared(pairs: int, count: int, ours: Callable[[str, int], object], raw: Callable[[str, int], object]) -> str:
+    """The row of so many pairs; the first one warms up."""
+    ratios: list[float] = []
+    by_hand = 0.0
+    for pair in range(-1, pairs):
+        took: dict[object, list[float]] = {ours: [], raw: []}
+        for n in range(1, count + 1):
+            # One and the other by turns: what a disk takes for a sync changes from moment to moment.
+            for name, append in (("ours", ours), ("raw", raw)):
+                began = time.perf_counter()
+                append(f"{name}-{pair}", n)
+                took[append].append(time.perf_counter() - began)
+        by_hand = median(took[raw])
+        if pair >= 0:
+            ratios.append(median(took[ours]) / by_hand)
+    spread = f"{pairs} pairs of {count} appends, {min(ratios):.2f} to {max(ratios):.2f}"
+    return json.dumps({"ratio": median(ratios), "note": f"{spread}; {by_hand * 1e3:.2f} ms by hand"})
+
+
+def in_files(pairs: int, count: int) -> str:
+    """One line and one `fdatasync` each, by the store and by hand."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = JsonlStore(Path(folder) / "home")
+        store.create("bench")
+        lease = store.acquire("bench", "bench")
+        opened: dict[str, int] = {}
+
+        def raw(log: str, n: int) -> None:
+            if log not in opened:
+                opened[log] = os.open(Path(folder) / log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+            os.write(opened[log], BODY + b"\n")
+            os.fdatasync(opened[log])
+
+        try:
+            return compared(pairs, count, lambda log, n: store.append(lease, log, n, [BODY]), raw)
+        finally:
+            store.close()
+            for fd in opened.values():
+                os.close(fd)
+
+
+def in_postgres(pairs: int, count: int) -> str:
+    """The same fenced insert, by the store and by hand, on one connection each."""
     where = programs()
     try:
         import psycopg
@@ -33,31 +80,23 @@ def main() -> None:
     except ImportError:
         where = None
     if where is None:
-        print("{}")
-        return
+        return "{}"
     with server(where) as running:
         store = PostgresStore(running.url(), size=1)
         store.create("bench")
         lease = store.acquire("bench", "bench")
-        ratios: list[float] = []
         with psycopg.connect(running.url(), autocommit=True) as connection:
             connection.execute("SET synchronous_commit = local")
-            for pair in range(-1, pairs):  # the first one warms up
-                ours, raw = f"ours-{pair}", f"raw-{pair}"
-                began = time.perf_counter()
-                for n in range(1, count + 1):
-                    store.append(lease, ours, n, [BODY])
-                middle = time.perf_counter()
-                for n in range(1, count + 1):
-                    values = ["bench", lease.epoch, raw, n, lease.epoch, n * len(BODY), BODY]
-                    assert connection.execute(RAW, values).rowcount == 1
-                end = time.perf_counter()
-                if pair >= 0:
-                    ratios.append((middle - began) / (end - middle))
+
+            def raw(log: str, n: int) -> None:
+                values = ["bench", lease.epoch, log, n, lease.epoch, n * len(BODY), BODY]
+                assert connection.execute(RAW, values).rowcount == 1
+
+            row = compared(pairs, count, lambda log, n: store.append(lease, log, n, [BODY]), raw)
         store.close()
-    note = f"{pairs} pairs of {count} appends, {min(ratios):.2f} to {max(ratios):.2f}; {(end - middle) / count * 1e3:.2f} ms by hand"
-    print(json.dumps({"ratio": median(ratios), "note": note}))
+    return row
 
 
 if __name__ == "__main__":
-    main()
+    kind, *numbers = sys.argv[1:]
+    print({"files": in_files, "postgres": in_postgres}[kind](*map(int, numbers)))
