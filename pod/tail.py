@@ -10,8 +10,8 @@ from pod.log.lines import Line
 from pod.log.segment import Damage, scan
 from pod.reading import Segment, SessionReader
 
-MOST = 500
-"""Entries of one read."""
+MOST, MOST_BYTES = 500, 1024 * 1024
+"""Entries of one read, and bytes after which it takes no further one."""
 
 
 @dataclass
@@ -30,23 +30,26 @@ class Tail:
     _upto: int | None = field(default=None, init=False, repr=False)
     _offset: int = field(default=0, init=False, repr=False)
     _seen: tuple[int, int, int] | None = field(default=None, init=False, repr=False)
+    _room: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._reader = SessionReader(self.folder)
 
     def read(self, most: int = MOST) -> list[Line]:
-        """What was written since, at most so many entries: empty where that is nothing. Damage is passed over. Blocks.
+        """What was written since, at most so many entries, of a mebibyte together: empty where that is nothing. Damage is passed over.
+        Blocks.
 
         Raises `PodNotFound`, `LogDamaged` and its kin where the active segment does not begin as one, `OSError`.
         """
         found: list[Line] = []
-        while len(found) < most:
+        self._room = MOST_BYTES
+        while not self._is_full(found, most):
             # The pointer first: a log that it no longer names is written no more, and is read to its end below.
             active = self.folder.pointer().segment
             if not self._segment and not self._place():
                 break
             self._take(found, most)
-            if len(found) >= most or active == self._segment:
+            if self._is_full(found, most) or active == self._segment:
                 break
             if not self._next():
                 break
@@ -76,12 +79,16 @@ class Tail:
                 continue  # passed over once an entry stands behind it
             if self._upto is not None and each.seq > self._upto:
                 return
-            if len(found) >= most:
+            if self._is_full(found, most):
                 return
             self._offset = each.offset + each.length
             if each.seq > self.after:
                 self.after = each.seq
+                self._room -= each.length
                 found.append(each)
+
+    def _is_full(self, found: list[Line], most: int) -> bool:
+        return len(found) >= most or self._room <= 0
 
     def _place(self) -> bool:
         """Goes to the segment that holds the next entry, or to the oldest that can be read."""

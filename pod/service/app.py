@@ -44,6 +44,9 @@ READERS = 2_000
 EXPORT_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of an export that are held in memory; more go through a file."""
 
+SWEEP = 3_600.0
+"""Seconds between two looks for keys that are too old."""
+
 DRAIN = 3.0
 """Seconds that runs get to come to a request boundary when the service ends; then they end at once. All can be gone on with."""
 
@@ -134,12 +137,12 @@ class Service:
         """The life of the service. At its end nothing new begins, readers are let go, and runs end at a request boundary, or after a
         few seconds at once; all can be gone on with."""
         self._closing = anyio.Event()
-        await anyio.to_thread.run_sync(self._once.sweep)
         async with AsyncExitStack() as stack:
             if self._owns_host:
                 await stack.enter_async_context(self.host)
             group = await stack.enter_async_context(anyio.create_task_group())
             self.care.begin(group)
+            group.start_soon(self._sweeping)
             try:
                 if self._adopt:
                     await self.care.adopt()
@@ -149,6 +152,11 @@ class Service:
                 with anyio.CancelScope(shield=True):
                     await self.care.halt(DRAIN)
                 group.cancel_scope.cancel()
+
+    async def _sweeping(self) -> None:
+        while True:
+            await anyio.to_thread.run_sync(self._once.sweep)
+            await anyio.sleep(SWEEP)
 
     def end(self) -> None:
         """The service is about to end: readers are let go, and nothing more is begun."""

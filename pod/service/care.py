@@ -127,8 +127,9 @@ class Care:
         try:
             new = not await anyio.to_thread.run_sync(folder.exists)
             if new:
-                await self._make(manifest, name)
+                # Marked first: whoever asks again after a crash in between is known as the one who made it.
                 await anyio.to_thread.run_sync(self._mark, name, key)
+                await self._make(manifest, name)
             elif await anyio.to_thread.run_sync(self._made_by, name) != key:
                 raise PodExists(f"there is a pod {name!r} already: send it a message, or take another name")
             if task is not None:
@@ -144,7 +145,7 @@ class Care:
             await anyio.to_thread.run_sync(partial(cwd.mkdir, parents=True, exist_ok=True))
         loaded = await anyio.to_thread.run_sync(partial(load_manifest, path, cwd=cwd))
         async with Pod.open(loaded, name=name, home=self.home, cwd=cwd, **self.options):
-            pass
+            pass  # made, and durable: it is run when there is a place
 
     def say(self, folder: PodFolder, text: str, key: str) -> bool:
         """Leaves a message for a pod; False where it was left before under this key. Blocks. Raises as `post_message` does."""

@@ -19,6 +19,7 @@ from pod.errors import LogDamaged
 from pod.events import Event, event_of
 from pod.log import entries as e
 from pod.log.folder import PodFolder
+from pod.log.lines import Line
 from pod.tail import Tail
 
 POLL = 0.5
@@ -115,8 +116,7 @@ class Reader:
         while True:
             while len(found) < most and (some := await self._lines(most - len(found))):
                 found += some
-            if found:
-                self.after = max(self.after, found[-1].seq)
+            self.after = max(self.after, self._tail.after)
             left = deadline - anyio.current_time()
             if found or left <= 0:
                 return found
@@ -133,14 +133,13 @@ class Reader:
         if self._is_told() or (self._read_to == self.channel.turns and self._is_unchanged()):
             return False
         # First the turn, then the log: what is written from here on is told by the subscription.
-        turns, seen = self.channel.turns, self.after
+        turns = self.channel.turns
         self._tail.skip(self.after)
         found = await self._lines(READ_AT_ONCE)
         self._pending.extend(found)
-        if not found and self.after == seen:
+        if not found:
             self._read_to = turns
-            return False
-        return True
+        return bool(found)
 
     def _is_told(self) -> bool:
         """Whether the run in this process tells everything from where the log was read to."""
@@ -150,20 +149,13 @@ class Reader:
         return not self.channel.shared and not self._tail.has_news()
 
     async def _lines(self, most: int) -> list[Event]:
-        """Entries that are bookkeeping, or can't be read, are passed over: the number goes on behind them."""
-        lines = await anyio.to_thread.run_sync(self._tail.read, most, limiter=self.limiter)
-        found: list[Event] = []
-        for line in lines:
-            try:
-                record = e.record_of(line)
-            except LogDamaged:
-                record = None
-            event = None if record is None else event_of(line, record)
-            if event is not None:
-                found.append(event)
-        if lines and not found:
-            self.after = max(self.after, lines[-1].seq)
-        return found
+        """The next events on record, of at most so many entries; empty at their end. Entries that are bookkeeping, or can't be read,
+        are passed over.
+        """
+        while lines := await anyio.to_thread.run_sync(self._tail.read, most, limiter=self.limiter):
+            if found := [event for line in lines if (event := _event(line)) is not None]:
+                return found
+        return []
 
     async def _told(self, within: float) -> Event | None:
         """The next event of the run; None where it is time to look at the log, or to say that nothing happened."""
@@ -171,3 +163,11 @@ class Reader:
         with anyio.move_on_after(wait if self.channel.live else min(wait, POLL)):
             return await self._live.next()
         return None
+
+
+def _event(line: Line) -> Event | None:
+    try:
+        record = e.record_of(line)
+    except LogDamaged:
+        return None
+    return None if record is None else event_of(line, record)

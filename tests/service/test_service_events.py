@@ -76,6 +76,7 @@ async def test_b155_a_reader_goes_on_behind_the_event_that_it_names_after_a_rest
 async def test_b155_a_reader_of_an_idle_pod_is_told_that_nothing_happened(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """B155: by a comment."""
     monkeypatch.setattr(feed.Reader.next, "__defaults__", (0.05,))
     async with rig.up() as up:
         await up.make(task=None)

@@ -187,6 +187,20 @@ async def test_what_a_dead_process_did_under_a_key_is_not_done_again(rig: Rig) -
         assert sum(event["type"] == "input.received" for event in events) == 1
 
 
+async def test_a_pod_whose_maker_died_in_between_is_the_same_askers_when_it_is_asked_for_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"manifest": "plain", "name": "p", "task": "go"}
+    async with rig.up() as up:
+        monkeypatch.setattr(up.service.care, "say", lambda *args: 1 / 0)
+        assert (await up.post("/v1/pods", body, idempotency_key="k")).status_code == 500
+    assert rig.folder().exists()
+    async with rig.up() as up:
+        assert (await up.post("/v1/pods", body, idempotency_key="other")).status_code == 409
+        assert (await up.post("/v1/pods", body, idempotency_key="k")).status_code == 200
+        assert (await up.until("p", "finished"))["last_text"] == "done"
+
+
 async def test_dry_runs_forks_exports_and_searches(rig: Rig, tmp_path: Any) -> None:
     async with rig.up() as up:
         await up.make(task="look for the blue whale")
