@@ -41,7 +41,7 @@ VALUED = [(usage, option) for usage in usages() for option in usage.options if o
 
 @pytest.mark.parametrize(("usage", "option"), VALUED, ids=[f"{u.name} {o.flags[-1]}" for u, o in VALUED])
 def test_an_option_without_a_value_is_never_taken_as_not_given(usage: Usage, option: Argument, shell: Shell) -> None:
-    words = ["word" for each in usage.positionals if each.needed]
+    words = [each.choices[0] if each.choices else "word" for each in usage.positionals if each.needed]
     shell(*usage.words, *words, option.flags[-1], "", code=2)
     assert f"{option.flags[-1]}: " in shell.err or f"{option.flags[-1]}/" in shell.err
     assert "is empty; give it a value, or leave it out" in shell.err
