@@ -47,8 +47,9 @@ bench-prune: $(STAMP)
 eval: $(STAMP)
 	@$(BIN)/python -m benchmarks.evaluate
 
-# Long fault runs: many random kills. Not part of `make test`.
+# Long fault runs: many random kills, two nodes on one PostgreSQL, a service of 200 pods. Not part of `make test`.
 soak: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@$(BIN)/python -m pytest tests/soak --override-ini testpaths=tests/soak
 
 # Switches each important rule off in a copy of the tree and looks whether the tests notice. Not part of `make test`.
