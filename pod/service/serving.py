@@ -21,6 +21,9 @@ from pod.errors import UsageProblem
 from pod.service.app import Service
 from pod.service.sse import STALLED
 
+BACKLOG = 1_024
+"""Connections that may wait to be taken up."""
+
 HEAD = 32 * 1024
 """Bytes of a request's line and headers at most."""
 
@@ -46,7 +49,7 @@ def listening(host: str, port: int, uds: Path | None, *, stalled: float = STALLE
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled * 1_000))
         made.bind((host, port))
-        made.listen(1024)
+        made.listen(BACKLOG)
         made.setblocking(False)
         return made
     except OSError as error:
@@ -71,7 +74,7 @@ def _local(path: Path) -> socket.socket:
     made.bind(str(staged))
     staged.chmod(0o600)
     staged.rename(path)
-    made.listen(1024)
+    made.listen(BACKLOG)
     made.setblocking(False)
     return made
 
@@ -82,6 +85,7 @@ async def serve(service: Service, listener: socket.socket, ended: anyio.Event) -
     """
     config = Config()
     config.bind = [f"fd://{os.dup(listener.fileno())}"]  # it closes what it is given
+    config.backlog = BACKLOG
     config.h11_max_incomplete_size = HEAD
     config.keep_alive_timeout = IDLE
     config.graceful_timeout = LEAVE
