@@ -199,7 +199,7 @@ def test_a_signal_lets_runs_end_at_a_boundary_and_the_same_command_goes_on(rig: 
         while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
             pass
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=90)
         provider.held.clear()
         provider.killed.set()
         assert process.returncode == 130

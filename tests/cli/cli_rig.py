@@ -99,5 +99,5 @@ class Rig:
 
     def pod(self, *args: object, stdin: Any = subprocess.DEVNULL, given: bytes | None = None, **env: str) -> Ran:
         with self.start(*args, stdin=subprocess.PIPE if given is not None else stdin, **env) as process:
-            out, err = process.communicate(given, timeout=30)
+            out, err = process.communicate(given, timeout=90)
         return Ran(process.returncode, out, err.decode())

@@ -70,7 +70,7 @@ def rows(rig: Rig) -> dict[str, dict[str, Any]]:
     return {line["id"]: line for line in lines}
 
 
-def until(holds: Callable[[], object], within: float = 25.0) -> None:
+def until(holds: Callable[[], object], within: float = 60.0) -> None:
     end = time.monotonic() + within
     while not holds():
         assert time.monotonic() < end, "it did not come to that in time"
@@ -91,7 +91,7 @@ def node(rig: Rig, *args: object, **env: str) -> Generator[subprocess.Popen[byte
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=90)
     return process.returncode, (out or b"").decode(), err.decode()
 
 

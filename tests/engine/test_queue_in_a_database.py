@@ -125,7 +125,7 @@ def test_what_is_parked_on_one_machine_goes_on_when_another_one_answers(machines
             assert again.code == 0, again.err
         finally:
             node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=30)
+            node.communicate(timeout=90)
     assert node.returncode == 0
     shown = machines.pod("queue", "show", "tasks/0", "--json").json["activations"]
     assert [(each["id"], each["outcome"]) for each in shown] == [("tasks/0@2", "done"), ("tasks/0@1", "parked")]
@@ -143,7 +143,7 @@ def test_what_is_cancelled_is_never_begun_and_a_retry_goes_on_with_it_from_any_m
             until(lambda: provider.seen == ["one"], 20, "the first is asked")
             assert machines.pod("queue", "cancel", "tasks/1", machine="two").code == 0
             provider.go.set()
-            _, err = batch.communicate(timeout=30)
+            _, err = batch.communicate(timeout=90)
             assert batch.returncode == 1, err
             assert {name: row["status"] for name, row in machines.rows().items()} == {
                 "one": "finished",
@@ -154,7 +154,7 @@ def test_what_is_cancelled_is_never_begun_and_a_retry_goes_on_with_it_from_any_m
             assert again.code == 0, again.err
         finally:
             node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=30)
+            node.communicate(timeout=90)
     assert provider.seen == ["one", "two"]
 
 

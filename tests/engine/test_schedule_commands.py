@@ -221,7 +221,7 @@ def test_two_nodes_together_keep_to_the_limits_of_their_queue_and_to_new_ones_at
         assert rig.pod("queue", "limit", "batch", "--together", "none", "--each-partition", "none").code == 0
         until(lambda: len(witness.inside) == 8)
         witness.answer(len(names))
-        _, err = batch.communicate(timeout=30)
+        _, err = batch.communicate(timeout=90)
         assert batch.returncode == 0, err
         assert "limits" not in rig.pod("queue", "ls", "--queue", "batch").text
     assert {row["status"] for row in rows(rig).values()} == {"finished"} and witness.seen == len(names)
