@@ -12,7 +12,7 @@ from pod.log.folder import PodFolder
 from pod.losses import losses
 from pod.manifest import Manifest
 from pod.outlook import Outlook
-from pod.peek import Glance, glance
+from pod.peek import Glance
 from pod.result import whole_counts
 from pod.session import load
 from pod.state import PodState
@@ -55,9 +55,8 @@ def row_of(look: Glance) -> dict[str, Any]:
     return {key: value for key, value in asdict(look).items() if key != "blobs"}
 
 
-def whole_of(folder: PodFolder) -> dict[str, Any]:
+def whole_of(folder: PodFolder, look: Glance) -> dict[str, Any]:
     """A pod as a page about it shows it, also one whose log is damaged. Blocks. Raises `PodNotFound`."""
-    look = glance(folder)
     try:
         state = load(folder.segment_path(folder.pointer().segment))
         return facts_of(folder, look, state) | {"lost": [str(loss) for loss in losses(folder)]}

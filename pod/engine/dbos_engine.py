@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from pod.engine.limits import NO_LIMITS, Limits
 from pod.engine.outages import Patience, patiently
 from pod.engine.places import Place, SqliteFile
 from pod.engine.port import CONTINUE, NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
-from pod.engine.serving import never_cut_off
+from pod.engine.serving import Serving, never_cut_off
 from pod.errors import UsageProblem
 from worker.ids import uuid7
 
@@ -75,7 +75,7 @@ class DbosEngine:
         self._keep = keep
         self._tell = tell
         self._limiter = anyio.CapacityLimiter(8)
-        self._serving: _Serving | None = None
+        self._serving: Serving | None = None
 
     async def __aenter__(self) -> Self:
         await self._once(self._open)
@@ -233,7 +233,7 @@ class DbosEngine:
         if not _ONE.acquire(blocking=False):
             raise UsageProblem("this process serves a queue already: one engine of a process does at a time")
         try:
-            self._serving = serving = _Serving(runs, tuple(queues))
+            self._serving = serving = Serving(runs, tuple(queues))
             await never_cut_off(partial(self._serve, serving), partial(self.drain, 0.0))
         finally:
             self._serving = None
@@ -247,7 +247,7 @@ class DbosEngine:
             serving.draining.set()
             await serving.over.wait()
 
-    async def _serve(self, serving: _Serving) -> None:
+    async def _serve(self, serving: Serving) -> None:
         keeper = Keeper(
             self.worker, label(), [q.name for q in serving.queues], self._nodes, _DbosTable(self._client, self._database, self._keep),
             self.lease, serving.local, serving.cancel, self._tell,
@@ -269,7 +269,7 @@ class DbosEngine:
         finally:
             serving.over.set()
 
-    def _launch(self, serving: _Serving) -> DBOS:
+    def _launch(self, serving: Serving) -> DBOS:
         library = DBOS(
             config={
                 "name": APPLICATION, "system_database_engine": self._database, "application_version": VERSION, "executor_id": self.worker,
@@ -292,7 +292,7 @@ class DbosEngine:
         DBOS.launch()
         return library
 
-    def _one(self, serving: _Serving, text: str) -> str:
+    def _one(self, serving: Serving, text: str) -> str:
         """Runs one activation in the loop, from a thread of the library. Raises nothing: what is raised here is never run again."""
         activation = Activation.of(text)
         with serving.here(activation.id):
@@ -306,50 +306,6 @@ class DbosEngine:
 
 _ONE = threading.Lock()
 """Held while an engine of this process serves."""
-
-
-@dataclass(eq=False)
-class _Serving:
-    """What is served, and what runs of it here."""
-
-    runs: Runs
-    queues: tuple[QueueSpec, ...]
-    within: float = float("inf")
-    token: Any = None
-    draining: anyio.Event = field(default_factory=anyio.Event)
-    over: anyio.Event = field(default_factory=anyio.Event)
-    _here: dict[str, int] = field(default_factory=dict[str, int])
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def here(self, id_: str) -> _Here:
-        """While it is entered, an activation runs here."""
-        return _Here(self._here, self._lock, id_)
-
-    def local(self) -> list[str]:
-        """The ids of those that run here."""
-        with self._lock:
-            return list(self._here)
-
-    def cancel(self, id_: str) -> None:
-        """Ends one of them. From another thread."""
-        anyio.from_thread.run_sync(self.runs.cancel, id_, token=self.token)
-
-
-@dataclass(slots=True)
-class _Here:
-    ids: dict[str, int]
-    lock: threading.Lock
-    id: str
-
-    def __enter__(self) -> None:
-        with self.lock:
-            self.ids[self.id] = self.ids.get(self.id, 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.ids[self.id] -= 1
-            if not self.ids[self.id]:
-                del self.ids[self.id]
 
 
 _FIRST = sa.text(

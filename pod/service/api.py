@@ -83,8 +83,8 @@ class Api:
     async def show(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}."""
         folder = await self._folder(asked)
-        facts = await anyio.to_thread.run_sync(views.whole_of, folder)
         look = await anyio.to_thread.run_sync(glance, folder)
+        facts = await anyio.to_thread.run_sync(views.whole_of, folder, look)
         return Answered(200, s.Facts.model_validate(facts | {"status": self.care.status(look)}))
 
     async def events(self, asked: Asked) -> Answered:
@@ -178,9 +178,8 @@ class Api:
                 200,
                 s.Context.model_validate(await anyio.to_thread.run_sync(lambda: views.compaction_of(outlook(folder)))),
             )
-        if await anyio.to_thread.run_sync(folder.is_busy):
+        if await anyio.to_thread.run_sync(folder.is_busy) or not self.care.compact(folder.name, body.focus):
             return await self._ordered(folder, inbox.Command(id=asked.id, kind="compact", args={"focus": body.focus}))
-        self.care.compact(folder.name, body.focus)
         return Answered(202, s.Taken(id=asked.id, running=False))
 
     async def stop(self, asked: Asked) -> Answered:

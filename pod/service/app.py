@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
@@ -90,40 +89,29 @@ def create_app(
     is where the service remembers what is its own. With `adopt` it goes on with the pods that it had in its care when it ended.
     `options` are given to each `Pod.open` (tools, interceptors, a model). Raises `UsageProblem`.
     """
-    return Service(
-        host, tokens, Hosts.of(hosts), adopt,
-        partial(
-            Care, shelf=Shelf(None if manifests is None else Path(manifests), tuple(shipped)),
-            home=default_home() if home is None else Path(home), cwd=Path(cwd or Path.cwd()).absolute(),
-            own_folders=own_folders, options=options, restart=restart or RestartPolicy("on_failure"),
-        ),
-        None if state is None else Path(state),
+    root = default_home() if home is None else Path(home)
+    label = hashlib.sha256(str(root).encode()).hexdigest()[:16]
+    care = Care(
+        host or PodHost(concurrency=200), Path(state) if state is not None else local_home() / "service" / label, root,
+        Shelf(None if manifests is None else Path(manifests), tuple(shipped)), Path(cwd or Path.cwd()).absolute(),
+        own_folders, options, restart or RestartPolicy("on_failure"),
     )  # fmt: skip
+    return Service(care, tokens, Hosts.of(hosts), adopt=adopt, owns_host=host is None)
 
 
 class Service:
     """An ASGI app. `running` is its life: within it pods run."""
 
-    def __init__(
-        self,
-        host: PodHost | None,
-        tokens: Tokens,
-        hosts: Hosts,
-        adopt: bool,
-        care: Callable[..., Care],
-        state: Path | None,
-    ) -> None:
-        self.host = host or PodHost(concurrency=200)
-        self._owns_host = host is None
+    def __init__(self, care: Care, tokens: Tokens, hosts: Hosts, *, adopt: bool, owns_host: bool) -> None:
+        self.care = care
+        self.host = care.host
+        self._owns_host = owns_host
         self._adopt = adopt
-        self.care = care(host=self.host, state=Path())
-        label = hashlib.sha256(str(self.care.home).encode()).hexdigest()[:16]
-        self.care.state = state or local_home() / "service" / label
-        self._once = Once(self.care.state / "keys")
+        self._once = Once(care.state / "keys")
         self._closing: anyio.Event | None = None
         self._readers = 0
         self._metrics = Metrics(running=lambda: self.care.hosted, readers=lambda: self._readers)
-        self.care.told = lambda name, result: self._metrics.ended(result)
+        self.care.told = self._metrics.ended
         self.api = Api(self.care)
         self._document = openapi.document(OPERATIONS)
         self._door = Door(self._starlette(), tokens, hosts)

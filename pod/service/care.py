@@ -59,7 +59,7 @@ class Care:
     own_folders: bool = False
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     restart: RestartPolicy = field(default_factory=lambda: RestartPolicy("on_failure"))
-    told: Callable[[str, RunResult], object] = lambda name, result: None
+    told: Callable[[RunResult], object] = lambda result: None
     _channels: dict[str, Channel] = field(default_factory=dict[str, Channel], init=False)
     _hosted: dict[str, Hosted] = field(default_factory=dict[str, Hosted], init=False)
     _busy: set[str] = field(default_factory=set[str], init=False)
@@ -84,9 +84,10 @@ class Care:
 
     def reader(self, folder: PodFolder, after: int) -> Reader:
         """A reader of a pod's events. `left` when it is done."""
-        shared = label_of(self.home) != str(self.home)
-        channel = self._channels.setdefault(folder.name, Channel(shared=shared))
-        return Reader(folder, channel, self._readers, after)
+        return Reader(folder, self._channel(folder.name), self._readers, after)
+
+    def _channel(self, name: str) -> Channel:
+        return self._channels.setdefault(name, Channel(shared=label_of(self.home) != str(self.home)))
 
     def left(self, name: str) -> None:
         """A reader is done: what nobody reads and nobody runs is forgotten."""
@@ -96,9 +97,7 @@ class Care:
 
     def status(self, look: Glance) -> str:
         """How a pod stands. One that was given something, and has not begun with it, is `queued` whatever its last run came to."""
-        given = look.waiting or (look.name in self._hosted and not look.busy)
-        beginning = look.name in self._hosted and look.busy
-        return "queued" if look.status in OVER and (given or beginning) else look.status
+        return "queued" if look.status in OVER and (look.waiting or look.name in self._hosted) else look.status
 
     def held_back(self, name: str) -> bool:
         """Ends a pod's turn that has not begun, or rests before its next start; whether it was so."""
@@ -165,11 +164,13 @@ class Care:
         else:
             self._group.start_soon(self._care, name, partial(self._run, name, at_all_events))
 
-    def compact(self, name: str, focus: str | None) -> None:
-        """Compacts a pod that nobody has open. Does nothing where it is in use by then."""
+    def compact(self, name: str, focus: str | None) -> bool:
+        """Has a pod compacted that nobody has open; False where it runs here or waits for its place: its run takes the order then."""
         assert self._group is not None
-        if name not in self._busy:
-            self._group.start_soon(self._care, name, partial(self._compact, name, focus))
+        if name in self._busy:
+            return False
+        self._group.start_soon(self._care, name, partial(self._compact, name, focus))
+        return True
 
     async def _care(self, name: str, what: Callable[[], Any]) -> None:
         """One thing at a time with each pod; woken meanwhile, it is looked at again."""
@@ -203,7 +204,7 @@ class Care:
             result = await self._hosted_run(name, lambda pod: pod.resume())
             if result is None:
                 return
-            self.told(name, result)
+            self.told(result)
 
     async def _compact(self, name: str, focus: str | None) -> None:
         async def drive(pod: Pod) -> RunResult:
@@ -214,7 +215,7 @@ class Care:
 
     async def _hosted_run(self, name: str, drive: Callable[[Pod], Any]) -> RunResult | None:
         """One run in the host; None where it did not come to one: somebody else has the pod, or the service ends."""
-        channel = self._channels.setdefault(name, Channel(shared=label_of(self.home) != str(self.home)))
+        channel = self._channel(name)
 
         async def driven(pod: Pod) -> RunResult:
             channel.begins()

@@ -157,9 +157,9 @@ def _with_headers(send: Send) -> Send:
     return outgoing
 
 
-async def answer(send: Send, status: int, kind: str, message: str, **more: Any) -> None:
+async def answer(send: Send, status: int, kind: str, message: str) -> None:
     """An error as JSON: `error` for programs, `message` for people."""
-    body = json.dumps({"error": kind, "message": message, **more}).encode()
+    body = json.dumps({"error": kind, "message": message}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b"Bearer"))

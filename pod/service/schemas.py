@@ -208,9 +208,3 @@ class Found(BaseModel):
 
     text: str
     status: Literal["ok", "error"]
-
-
-class Health(BaseModel):
-    """That the service lives, or is ready."""
-
-    status: Literal["ok", "ending"]

@@ -12,7 +12,7 @@ import pytest
 from service.service_rig import TOKEN, WITH, Rig
 
 from pod.errors import UsageProblem
-from pod.service import Tokens, door
+from pod.service import Holder, Tokens, door
 from pod.service.access import Hosts
 from pod.service.operations import OPERATIONS
 from pod.service.shelf import Shelf
@@ -166,7 +166,7 @@ def test_every_token_is_compared_whole_whatever_was_given(monkeypatch: pytest.Mo
         compared.append((len(a), len(b)))
         return a == b
 
-    known = Tokens({hashlib.sha256(bytes([n]) * 20).digest(): Tokens.generated()[0].holder("") for n in range(5)})  # type: ignore[dict-item]
+    known = Tokens({hashlib.sha256(bytes([n]) * 20).digest(): Holder(f"t{n}", "read") for n in range(5)})
     monkeypatch.setattr("pod.service.access.hmac.compare_digest", compare)
     for given in (None, "", "x", "\x00" * 20, "\x04" * 20, "ü" * 9_000):
         compared.clear()

@@ -10,8 +10,9 @@ import anyio
 import pytest
 from service.service_rig import Rig, answering
 
-from pod import Pod
+from pod import Pod, PodHost
 from pod.importing import import_pod
+from pod.log.inbox import waiting
 from worker import tool
 from worker.items import ToolResultItem
 from worker.models.base import Request
@@ -199,6 +200,26 @@ async def test_a_pod_whose_maker_died_in_between_is_the_same_askers_when_it_is_a
         assert (await up.post("/v1/pods", body, idempotency_key="other")).status_code == 409
         assert (await up.post("/v1/pods", body, idempotency_key="k")).status_code == 200
         assert (await up.until("p", "finished"))["last_text"] == "done"
+
+
+async def test_an_order_to_compact_a_pod_that_waits_for_its_place_is_kept_for_its_run(rig: Rig) -> None:
+    begun = anyio.Event()
+
+    def play(request: Request) -> Step:
+        begun.set()
+        return hang()
+
+    async with PodHost(concurrency=1) as host, rig.up(host=host, model=answering(play)) as up:
+        await up.make("first")
+        with anyio.fail_after(20):
+            await begun.wait()
+        await up.make("second")
+        assert (await up.post("/v1/pods/second/compact", {"focus": "x"})).status_code == 202
+        kinds = [command.kind for _, command in waiting(rig.folder("second")) if command is not None]
+        assert sorted(kinds) == ["compact", "send"]
+        for name in ("first", "second"):
+            await up.post(f"/v1/pods/{name}/stop")
+        host.halt()
 
 
 async def test_dry_runs_forks_exports_and_searches(rig: Rig, tmp_path: Any) -> None:

@@ -118,12 +118,9 @@ def test_every_answer_to_generated_requests_is_as_the_document_says(tmp_path: Pa
     from hypothesis import HealthCheck, Phase, given, settings
 
     rig = Rig(tmp_path)
-    ended = anyio.Event()
     found: list[str] = []
 
     async def main() -> None:
-        nonlocal ended
-        ended = anyio.Event()
         async with rig.up() as up:
             await up.make("p")
             await up.until("p", "finished")
