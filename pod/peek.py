@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from pod.errors import LogLost, PodError
 from pod.log.bounded import last_lines
-from pod.log.files import files_of
+from pod.log.files import files_of, json_of, read_file
 from pod.log.folder import PodFolder, pod_names
 from pod.log.lines import Invalid, Line, parse
 from pod.log.segment import EMPTY, open_log
@@ -69,7 +69,8 @@ _TELLING = frozenset(
 class Glance:
     """What the look shows. `at` is the time of the newest entry (UTC), `since` of the one that gave the status.
 
-    `requests` and `cost_usd` are those of the session, None where the head does not show them or a price is unknown;
+    `tokens` are those of the newest request, as reported or else as estimated; None where the look shows none. `requests` and
+    `cost_usd` are those of the session, None where the head does not show them or a price is unknown;
     `partial` says that there may be more of both: the log is too long to be counted. `problem` says why a pod can't
     be read.
     """
@@ -86,6 +87,7 @@ class Glance:
     compactions: int | None = None
     requests: int | None = None
     cost_usd: float | None = None
+    tokens: int | None = None
     partial: bool = False
     model: str = ""
     cwd: str = ""
@@ -148,6 +150,7 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
         compactions=totals.get("compactions", 0) if known else None,
         requests=spent.requests if spent else None,
         cost_usd=spent.cost_usd if spent else None,
+        tokens=_tokens(replies),
         partial=size > TAIL_MOST,
         model=_model(replies) or _named_model(folder, lines, blobs.get("manifest")),
         cwd=_blob(folder, blobs.get("cwd")),
@@ -281,6 +284,15 @@ def _model(replies: list[Line]) -> str:
     return str(json.loads(replies[-1].body).get("model", "")) if replies else ""
 
 
+def _tokens(replies: list[Line]) -> int | None:
+    if not replies:
+        return None
+    body = _body(replies[-1])
+    usage = cast("dict[str, Any]", body.get("usage") or {})
+    found = usage.get("input_tokens") or body.get("estimate")
+    return found if isinstance(found, int) else None
+
+
 def _named_model(folder: PodFolder, lines: list[Line], label: str | None) -> str:
     """The model that the manifest in force names, for a segment without a reply."""
     taken_up = [str(_body(line).get("digest", "")) for line in lines if line.kind == "manifest"]
@@ -302,7 +314,17 @@ def _blob(folder: PodFolder, label: str | None) -> str:
 
 
 def _count(inbox: Path) -> int:
+    """What lies in the inbox for a pod to do. An order to stop is for the run that was under way when it came: none waits for it."""
     try:
-        return sum(1 for path in inbox.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
+        paths = [path for path in inbox.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
     except OSError:
         return 0
+    return sum(not _is_stop(path) for path in paths)
+
+
+def _is_stop(path: Path) -> bool:
+    try:
+        value: object = json_of(read_file(path))
+    except (OSError, ValueError):
+        return False
+    return isinstance(value, dict) and cast("dict[str, Any]", value).get("kind") in {"stop", "interrupt"}

@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
 from typing import Any, cast
 
 from pod.log.lines import Line
+from pod.page.telling import ENTRY_MOST, entry_text
 from pod.timeline import CATEGORIES, Step, Stretch
 from worker.masking import Masker
 from worker.records import Record
@@ -24,9 +25,6 @@ from worker.text import byte_prefix, visible
 
 MOST_STEPS = 20_000
 """Steps that a page holds; older ones are left out and counted."""
-
-ENTRY_MOST = 4_000
-"""Characters of an entry that are shown."""
 
 ENTRIES_MOST = 4_000_000
 """Bytes of all entries together; where they would be more, each is cut at the same length."""
@@ -45,7 +43,6 @@ MARKS = {
 """Steps that stand in the chart, and the row they stand in."""
 
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
-_UNSHOWN = {"payload": "opaque", "data": "image data", "tag": "the session's tag"}
 
 
 @dataclass
@@ -84,7 +81,7 @@ class Page:
             "segments": [_segment(stretch) for stretch in segments[-self.most :]],
             **self._columns(),
         }
-        style, script = _part("page.css"), _part("page.js")
+        style, script = part("common.css", "page.css"), part("dom.js", "charts.js", "page.js")
         policy = (
             f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; "
             "form-action 'none'"
@@ -92,7 +89,7 @@ class Page:
         parts = {
             "policy": policy, "title": escape(visible(name)), "style": style, "script": script, "data": as_data(data),
         }  # fmt: skip
-        return _PLACE.sub(lambda found: parts[found[1]], _part("page.html"))
+        return _PLACE.sub(lambda found: parts[found[1]], part("page.html"))
 
     def _columns(self) -> dict[str, Any]:
         """Requests and steps as columns, which are short and quick to read."""
@@ -148,57 +145,6 @@ def _masked(value: object, masker: Masker) -> object:
     return value
 
 
-def entry_text(kind: str, record: Record, masker: Masker) -> str:
-    """What an entry holds, as lines for a reader: secrets masked, payloads left out, at most `ENTRY_MOST` characters."""
-    found = [kind]
-    length = len(kind)
-    for line in _lines(record.model_dump(mode="json", exclude_none=True), masker, ""):
-        found.append(line)
-        length += len(line) + 1
-        if length >= ENTRY_MOST:
-            break
-    return "\n".join(found)[:ENTRY_MOST]
-
-
-def _lines(value: object, masker: Masker, indent: str) -> Iterator[str]:
-    """A table or a list as lines, the first of which stands behind the mark of the list that it is in."""
-    if isinstance(value, list):
-        for inner in cast("list[object]", value):
-            for number, line in enumerate(_lines(inner, masker, indent + "  ")):
-                yield line if number else f"{indent}- {line.strip()}"
-    elif isinstance(value, dict):
-        for key, inner in cast("dict[str, object]", value).items():
-            yield from _pair(key, inner, masker, indent)
-    elif isinstance(value, str):
-        yield from (indent + part for part in _shown(value, masker))
-    else:
-        yield indent + json.dumps(value)
-
-
-def _pair(key: str, value: object, masker: Masker, indent: str) -> Iterator[str]:
-    head = f"{indent}{visible(masker.mask(key)[0])}:"
-    if isinstance(value, str) and key in _UNSHOWN:
-        yield f"{head} [{_UNSHOWN[key]}, {len(value):,} characters, not shown]"
-    elif isinstance(value, dict | list):
-        if value:
-            yield head
-            yield from _lines(cast("object", value), masker, indent + "  ")
-    elif isinstance(value, str):
-        parts = _shown(value, masker) if value else []
-        if len(parts) == 1:
-            yield f"{head} {parts[0]}"
-        elif parts:
-            yield head
-            yield from (f"{indent}    {part}" for part in parts)
-    else:
-        yield f"{head} {json.dumps(value)}"
-
-
-def _shown(text: str, masker: Masker) -> list[str]:
-    """A text as lines: masked whole, cut afterwards."""
-    return visible(masker.mask(text)[0][: 2 * ENTRY_MOST]).split("\n")
-
-
 def cut_at(sizes: Sequence[int], most: int) -> int:
     """The largest length at which texts of these sizes, each cut there, are at most `most` together."""
     left, rest = most, len(sizes)
@@ -220,5 +166,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _part(name: str) -> str:
-    return files("pod.page").joinpath(name).read_text(encoding="utf-8")
+def part(*names: str) -> str:
+    """Files of the page, one behind the other."""
+    return "\n".join(files("pod.page").joinpath(name).read_text(encoding="utf-8") for name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -14,26 +15,38 @@ from pydantic import BaseModel
 
 from pod import views
 from pod.errors import PodError, UsageProblem
+from pod.log import entries as e
 from pod.log import inbox
 from pod.log.folder import PodFolder, check_name, pod_names
 from pod.operations import fork, open_questions
 from pod.outlook import outlook
+from pod.page.telling import ENTRY_MOST, entry_text
 from pod.peek import glance
 from pod.reading import SessionReader
 from pod.result import last_result
 from pod.service import schemas as s
+from pod.service.access import Holder
 from pod.service.care import OVER, Care
 from pod.service.feed import POLL
+from pod.service.rows import Rows
+from pod.service.timelines import Timelines
 from pod.session import load
 from pod.tools.session_history import session_history
 from pod.unfinished import check_stored
 from worker.ids import uuid7
+from worker.masking import Masker, secrets_in
 from worker.tools import ToolContext, ToolFault
+
+ENTRY_WHOLE = 1_000_000
+"""Characters of an entry that is asked for whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request as an operation sees it: path arguments, query, body, and the id of what it does (its Idempotency-Key, or a new one)."""
+    """A request as an operation sees it: who asks, path arguments, query, body, and the id of what it does (its Idempotency-Key, or a
+    new one)."""
+
+    holder: Holder
 
     args: dict[str, str] = field(default_factory=dict[str, str])
     query: Any = None
@@ -58,8 +71,14 @@ class Api:
     """The operations of a service."""
 
     care: Care
+    _lists: Rows = field(default_factory=Rows)
+    _timelines: Timelines = field(default_factory=Timelines)
 
     # -- reading ----------------------------------------------------------------------------------------------
+
+    async def caller(self, asked: Asked) -> Answered:
+        """GET /v1/caller."""
+        return Answered(200, s.Caller(name=asked.holder.name, role=asked.holder.role))
 
     async def manifests(self, asked: Asked) -> Answered:
         """GET /v1/manifests."""
@@ -75,7 +94,9 @@ class Api:
         rows: list[s.PodRow] = []
         for name in names[:limit]:
             try:
-                rows.append(s.PodRow.model_validate(views.row_of(glance(PodFolder(self.care.home, name)))))
+                folder = PodFolder(self.care.home, name)
+                look = glance(folder)
+                rows.append(self._lists.row(folder, look, self.care.status(look)))
             except PodError:
                 continue  # removed meanwhile
         return rows, len(names) > limit
@@ -85,7 +106,8 @@ class Api:
         folder = await self._folder(asked)
         look = await anyio.to_thread.run_sync(glance, folder)
         facts = await anyio.to_thread.run_sync(views.whole_of, folder, look)
-        return Answered(200, s.Facts.model_validate(facts | {"status": self.care.status(look)}))
+        full = await anyio.to_thread.run_sync(self._lists.fullness, folder, look)
+        return Answered(200, s.Facts.model_validate(facts | full | {"status": self.care.status(look)}))
 
     async def events(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/events, as one page."""
@@ -96,6 +118,19 @@ class Api:
             finally:
                 self.care.left(folder.name)
             return Answered(200, s.EventPage(events=[e.model_dump(mode="json") for e in found], last=reader.after))
+
+    async def timeline(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/timeline."""
+        folder, query = await self._folder(asked), asked.query
+        found = await anyio.to_thread.run_sync(self._timelines.since, folder, query.after, query.limit)
+        return Answered(200, s.Steps.model_validate(found._asdict()))
+
+    async def entry(self, asked: Asked) -> Answered:
+        """GET /v1/pods/{name}/entries/{seq}."""
+        folder, told = await self._folder(asked), asked.args["seq"]
+        if not (told.isascii() and told.isdigit() and len(told) <= 15):
+            raise UsageProblem("an entry is named by its number")
+        return Answered(200, await anyio.to_thread.run_sync(_entry, folder, int(told), asked.query.whole))
 
     async def approvals(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/approvals."""
@@ -166,7 +201,7 @@ class Api:
         label = asked.args["id"]
         if label not in await anyio.to_thread.run_sync(open_questions, folder):
             raise Missing(f"no question {label[:100]!r} is open in pod {folder.name!r}")
-        args = {"id": label, "by": asked.args["by"], "scope": body.scope, "message": body.message}
+        args = {"id": label, "by": asked.holder.name, "scope": body.scope, "message": body.message}
         kind = "approve" if body.approve else "deny"
         return await self._ordered(folder, inbox.Command(id=asked.id, kind=kind, args=args))
 
@@ -220,3 +255,16 @@ class _Outcome:
     status: str
     result: dict[str, Any] | None
     seq: int
+
+
+def _entry(folder: PodFolder, seq: int, whole: bool) -> s.EntryText:
+    """An entry, at most so much of it as is shown. Blocks. Raises `Missing`, `LogDamaged`."""
+    line = next(iter(SessionReader(folder).lines(seq - 1, origins=True)), None) if seq else None
+    if line is None or line.seq != seq:
+        raise Missing(f"pod {folder.name!r} has no entry {seq}")
+    record = e.record_of(line)
+    if record is None:
+        raise Missing(f"entry {seq} of pod {folder.name!r} is of a kind that this version does not know: {line.kind}")
+    most = ENTRY_WHOLE if whole else ENTRY_MOST
+    text = entry_text(line.kind, record, Masker(secrets_in(os.environ)), most)
+    return s.EntryText(seq=seq, at=line.at, kind=line.kind, text=text, cut=len(text) >= most)

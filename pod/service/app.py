@@ -23,7 +23,7 @@ from starlette.routing import Route
 from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, PodNotFound, StoreError, UsageProblem
 from pod.host import PodHost, RestartPolicy
 from pod.log.folder import check_name, default_home, local_home
-from pod.service import openapi, schemas
+from pod.service import openapi, page, schemas
 from pod.service.access import Holder, Hosts, Tokens
 from pod.service.api import Answered, Api, Asked, Missing
 from pod.service.care import Care
@@ -170,7 +170,7 @@ class Service:
             Route("/metrics", self._metrics_text, methods=["GET"]),
         ]
         handlers: Any = {HTTPException: _http_error, Exception: _failed}
-        return Starlette(routes=[*routes, *more], lifespan=lifespan, exception_handlers=handlers)
+        return Starlette(routes=[*routes, *more, *page.routes()], lifespan=lifespan, exception_handlers=handlers)
 
     async def _health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -204,7 +204,7 @@ class Service:
         return endpoint
 
     async def _answer(self, operation: Operation, request: Request, holder: Holder) -> Response:
-        args = {**request.path_params, "by": holder.name}
+        args = dict(request.path_params)
         query = None if operation.query is None else operation.query.model_validate(dict(request.query_params))
         if operation.name == EXPORT:
             return await self._export(check_name(args["name"]))
@@ -213,7 +213,7 @@ class Service:
             return await self._stream(check_name(args["name"]), _last_id(request, query.after))
         assert operation.handler is not None
         if not operation.writes:
-            answered = await operation.handler(self.api, Asked(args, query))
+            answered = await operation.handler(self.api, Asked(holder, args, query))
             return JSONResponse(answered.body.model_dump(mode="json"), answered.status)
         return await self._written(operation, request, args, query, holder)
 
@@ -225,14 +225,15 @@ class Service:
         key = request.headers.get("idempotency-key")
         assert operation.handler is not None
         if key is None:
-            answered = await operation.handler(self.api, Asked(args, query, body))
+            answered = await operation.handler(self.api, Asked(holder, args, query, body))
             return JSONResponse(answered.body.model_dump(mode="json"), answered.status)
         label = self._once.begin(holder.name, key)
-        asked = b"\0".join([operation.name.encode(), json.dumps(args).encode(), body.model_dump_json().encode()])
+        told = {**args, "by": holder.name}
+        asked = b"\0".join([operation.name.encode(), json.dumps(told).encode(), body.model_dump_json().encode()])
         try:
             given = await anyio.to_thread.run_sync(self._once.look, label, asked)
             if given is None:
-                given = await self._done_once(operation, Asked(args, query, body, label), label, asked)
+                given = await self._done_once(operation, Asked(holder, args, query, body, label), label, asked)
             return JSONResponse(given.body, given.status)
         finally:
             self._once.forget(label)

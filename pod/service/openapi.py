@@ -90,7 +90,11 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _path_parameters(path: str) -> list[dict[str, Any]]:
-    patterns = {"name": {"type": "string", "pattern": f"^{NAME_PATTERN}$"}, "id": {"type": "string", "minLength": 1}}
+    patterns = {
+        "name": {"type": "string", "pattern": f"^{NAME_PATTERN}$"},
+        "id": {"type": "string", "minLength": 1},
+        "seq": {"type": "integer", "minimum": 1, "maximum": 10**15},
+    }
     return [
         {"name": name, "in": "path", "required": True, "schema": patterns[name]}
         for name in re.findall(r"\{(\w+)\}", path)

@@ -46,6 +46,10 @@ EVENTS, EXPORT = "readEvents", "export"
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
+        name="showCaller", method="GET", path="/v1/caller", role="read", handler=Api.caller,
+        says="Whom this token belongs to, and its role.", answers={200: s.Caller},
+    ),
+    Operation(
         name="listManifests", method="GET", path="/v1/manifests", role="read", handler=Api.manifests,
         says="From which manifests pods can be made.", answers={200: s.Manifests},
     ),
@@ -101,6 +105,15 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         name="searchHistory", method="GET", path=f"{_POD}/history", role="read", handler=Api.history,
         says="Lists, searches and reads what the session recorded.", answers={200: s.Found}, query=s.Looking, refusals=(404, 409, 422),
+    ),
+    Operation(
+        name="readTimeline", method="GET", path=f"{_POD}/timeline", role="read", handler=Api.timeline,
+        says="What happened, with figures: requests and what filled them, prunes, compactions, segments.", answers={200: s.Steps},
+        query=s.Stepping, refusals=(404, 409, 422),
+    ),
+    Operation(
+        name="readEntry", method="GET", path=f"{_POD}/entries/{{seq}}", role="read", handler=Api.entry,
+        says="An entry of the log.", answers={200: s.EntryText}, query=s.Reading, refusals=(404, 409, 422),
     ),
     Operation(
         name=EXPORT, method="GET", path=f"{_POD}/export", role="admin",

@@ -8,9 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from interceptors.approvals import ApprovalScope
 from pod.names import NAME_PATTERN
+from pod.service.access import Role
 
 PAGE, MOST = 100, 500
 """Rows of a page unless asked otherwise, and at most."""
+
+STEPS = 2_000
+"""Steps of a timeline that are told at once at most."""
 
 WAIT = 55.0
 """Seconds for which an answer is waited for at most."""
@@ -88,6 +92,19 @@ class Following(Given):
     wait: float = Field(default=0.0, ge=0.0, le=WAIT)
 
 
+class Stepping(Given):
+    """`after` is the number of the last entry whose step is known; at most `limit` steps."""
+
+    after: int = Field(default=0, ge=0, le=10**15)
+    limit: int = Field(default=MOST, ge=1, le=STEPS)
+
+
+class Reading(Given):
+    """`whole`: up to a million characters of the entry, in place of a few thousand."""
+
+    whole: bool = False
+
+
 class Waiting(Given):
     """Up to `wait` seconds are waited for the end of the run."""
 
@@ -113,6 +130,13 @@ class Problem(BaseModel):
     message: str
 
 
+class Caller(BaseModel):
+    """Whom the token belongs to, and what it may."""
+
+    name: str
+    role: Role
+
+
 class Manifests(BaseModel):
     """From which manifests pods can be made."""
 
@@ -120,7 +144,8 @@ class Manifests(BaseModel):
 
 
 class PodRow(BaseModel):
-    """A pod in a list. Costs in US dollars; `partial`: there may be more of what is counted."""
+    """A pod in a list. Costs in US dollars; `partial`: there may be more of what is counted. `tokens` are those of its newest
+    request, `available` what one may have, `trigger` where something is done about it."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -130,6 +155,9 @@ class PodRow(BaseModel):
     created: str = ""
     requests: int | None = None
     cost_usd: float | None = None
+    tokens: int | None = None
+    available: int | None = None
+    trigger: int | None = None
     model: str = ""
 
 
@@ -161,6 +189,27 @@ class EventPage(BaseModel):
 
     events: list[dict[str, Any]]
     last: int
+
+
+class Steps(BaseModel):
+    """What happened, with figures: as `pod inspect --json`, long texts cut. `last` is what to give as `after` to go on, `more`
+    whether that gives something at once; `left_out` counts older steps that are told no more."""
+
+    steps: list[dict[str, Any]]
+    segments: list[dict[str, Any]]
+    last: int
+    more: bool
+    left_out: int
+
+
+class EntryText(BaseModel):
+    """An entry of the log as lines for a reader: secrets masked, payloads left out. `cut`: there is more of it."""
+
+    seq: int
+    at: str
+    kind: str
+    text: str
+    cut: bool
 
 
 class Stored(BaseModel):

@@ -16,7 +16,10 @@ from typing import Any
 MISSING = next((f"{name} is not installed" for name in ("chromedriver", "chromium") if shutil.which(name) is None), "")
 """Why there is no browser; empty where there is one."""
 
-KEYS = {"Enter": "\ue007", "Left": "\ue012", "Right": "\ue014", "Home": "\ue011", "End": "\ue010", "Tab": "\ue004"}
+KEYS = {
+    "Enter": "\ue007", "Left": "\ue012", "Right": "\ue014", "Up": "\ue013", "Down": "\ue015", "Home": "\ue011", "End": "\ue010",
+    "Tab": "\ue004", "Escape": "\ue00c", "Control": "\ue009",
+}  # fmt: skip
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -77,13 +80,14 @@ class Browser:
     def devtools(self, command: str, **params: Any) -> Any:
         return self("/goog/cdp/execute", {"cmd": command, "params": params})
 
-    def open(self, path: Path, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
+    def open(self, path: Path | str, width: int = 1200, height: int = 900, scheme: str = "light") -> None:
+        """Opens a file, or an address."""
         self.devtools(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         self.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
         self.log(), self.requests()
-        self("/url", {"url": path.as_uri()})
+        self("/url", {"url": path if isinstance(path, str) else path.as_uri()})
 
     def run(self, script: str, *args: Any) -> Any:
         return self("/execute/sync", {"script": script, "args": list(args)})
@@ -93,6 +97,13 @@ class Browser:
         active = self("/element/active", method="GET")[_ELEMENT]
         for key in keys:
             self(f"/element/{active}/value", {"text": KEYS.get(key, key)})
+
+    def chord(self, *keys: str) -> None:
+        """Holds all keys but the last one, presses that, and lets them go."""
+        held = [KEYS.get(key, key) for key in keys]
+        down = [{"type": "keyDown", "value": key} for key in held]
+        up = [{"type": "keyUp", "value": key} for key in reversed(held)]
+        self("/actions", {"actions": [{"type": "key", "id": "keys", "actions": down + up}]})
 
     def click(self, x: float, y: float) -> None:
         """Clicks at a place of the window."""

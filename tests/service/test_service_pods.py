@@ -12,7 +12,7 @@ from service.service_rig import Rig, answering
 
 from pod import Pod, PodHost
 from pod.importing import import_pod
-from pod.log.inbox import waiting
+from pod.log.inbox import Command, post, waiting
 from worker import tool
 from worker.items import ToolResultItem
 from worker.models.base import Request
@@ -314,3 +314,19 @@ async def test_what_happened_is_counted_without_names(rig: Rig) -> None:
         assert 'pod_tokens_total{kind="output"}' in text and "pod_event_readers 0.0" in text
         assert "secret-project" not in text
         assert (await up.get("/metrics", headers={"authorization": ""})).status_code == 401
+
+
+async def test_an_order_to_stop_that_came_too_late_leaves_nothing_waiting_and_stops_no_later_run(rig: Rig) -> None:
+    """B156: a run that ended by itself just before leaves a pod that is free."""
+    async with rig.up() as up:
+        await up.make()
+        await up.until("p", "finished")
+        await anyio.to_thread.run_sync(post, rig.folder(), Command(kind="stop", args={"reason": "too late"}))
+        assert (await up.get("/v1/pods/p")).json()["status"] == "finished"
+        assert [row["status"] for row in (await up.get("/v1/pods")).json()["pods"]] == ["finished"]
+        await up.post("/v1/pods/p/messages", {"text": "once more"})
+        with anyio.fail_after(20):
+            while (await up.get("/v1/pods/p")).json()["totals"]["requests"] < 2:
+                await anyio.sleep(0.02)
+        await up.until("p", "finished")
+    assert not list(waiting(rig.folder()))

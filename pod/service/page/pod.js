@@ -1,0 +1,194 @@
+"use strict";
+// One pod: its transcript as it goes on, how it stands, its context, its figures, all its events, its record.
+const PodView = (() => {
+  const { make, button, num } = Dom;
+  const TABS = [["transcript", "Transcript"], ["state", "State"], ["context", "Context"], ["figures", "Figures"], ["events", "Events"], ["record", "Record"]];
+  const STATE_CHANGES = /^(run|approval|input|compaction|segment|tool|request\.completed|mcp|log|permission)/;
+  const FIGURE_CHANGES = /^(request\.completed|context|compaction|segment|run\.ended)/;
+  const SOON = 800;
+
+  // Does a thing soon, once for all who asked meanwhile, and not twice at a time.
+  function gently(what) {
+    let timer = 0, busy = false, again = false;
+    const run = async () => {
+      timer = 0;
+      if (busy) { again = true; return; }
+      busy = true;
+      try { await what(); } finally { busy = false; }
+      if (again) { again = false; ask(); }
+    };
+    const ask = (wait = SOON) => { timer = timer || setTimeout(run, wait); };
+    return { ask, now: () => { clearTimeout(timer); timer = 0; run(); }, end: () => clearTimeout(timer) };
+  }
+
+  function view(home, name, { role, failed, say, wide }) {
+    const mayOperate = role !== "read";
+    const ended = new AbortController();
+    const title = make("h1", { tabindex: "-1" }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
+    const banner = make("p", { class: "banner", role: "status" });
+    banner.hidden = true;
+    const tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views of " + name });
+    const panels = new Map(), buttons = new Map();
+    let active = "transcript", live = "", facts = null, waiting = 0, loading = true;
+
+    for (const [key, words] of TABS) {
+      const tab = button(words, () => choose(key), { role: "tab", id: "tab-" + key, "aria-controls": "panel-" + key });
+      const panel = make("section", { role: "tabpanel", id: "panel-" + key, "aria-labelledby": "tab-" + key, class: "panel " + key });
+      tabs.append(tab);
+      buttons.set(key, tab);
+      panels.set(key, panel);
+    }
+    tabs.addEventListener("keydown", (event) => {
+      const keys = TABS.map(([key]) => key).filter((key) => !buttons.get(key).hidden);
+      const moves = { ArrowLeft: -1, ArrowRight: 1 };
+      const at = keys.indexOf(active);
+      const to = event.key === "Home" ? 0 : event.key === "End" ? keys.length - 1 : event.key in moves ? (at + moves[event.key] + keys.length) % keys.length : -1;
+      if (to < 0) return;
+      event.preventDefault();
+      choose(keys[to]);
+      buttons.get(keys[to]).focus();
+    });
+
+    const act = async (words, what) => {
+      try { const found = await what(); if (words) say(words); failed(null); refresh.ask(150); return found; }
+      catch (error) { failed(error); return null; }
+    };
+
+    // -- panels
+
+    const entry = (seq) => Api.get(Api.path(name, "entries", String(seq)), { whole: "true" });
+    const show = (maker, label, panel) => {
+      const held = {};
+      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row), entry));
+      return held.list;
+    };
+    const transcript = show(Entries.transcript, "Transcript", "transcript");
+    const feed = show(Entries.feed, "Events", "events");
+    const story = Story.story();
+    const toEnd = button("Go to the end", () => transcript.end(), { class: "toend" });
+    toEnd.hidden = true;
+    panels.get("transcript").append(toEnd);
+    transcript.view.addEventListener("scroll", () => { toEnd.hidden = transcript.follows; }, { passive: true });
+
+    const state = State.state(panels.get("state"), { name, role, act, gone: (open) => {
+      if (open > waiting) say(`${open} ${open === 1 ? "question waits" : "questions wait"} for an answer.`);
+      waiting = open;
+      banner.hidden = !open;
+      banner.replaceChildren(`${num(open)} ${open === 1 ? "question waits" : "questions wait"} for an answer. `, button("Answer", () => { if (!wide.matches) choose("state"); state.focus(); }));
+    } });
+    const context = Figures.context(panels.get("context"), { name, mayOperate, act });
+    const figures = Figures.timeline(panels.get("figures"), { name, open: opened });
+
+    async function opened(seq) {
+      const text = make("pre", { tabindex: "0", "aria-label": "The entry" }, "Reading …");
+      Forms.show(`Entry ${seq}`, text);
+      try {
+        const found = await entry(seq);
+        text.textContent = `${found.at}\n${found.text}${found.cut ? "\n…" : ""}`;
+      } catch (error) { text.textContent = error.message; }
+    }
+
+    // -- the record: the whole session, searched
+
+    const wanted = Forms.text({ type: "search", required: "", maxlength: "500" }), found = make("pre", { tabindex: "0", "aria-label": "What was found", class: "words" });
+    const search = make("form", { class: "bar" }, Forms.field("Search the session's record", wanted), make("button", { type: "submit", class: "main" }, "Search"));
+    search.addEventListener("submit", (event) => { event.preventDefault(); looked({ action: "search", query: wanted.value }); });
+    const looked = async (query) => {
+      found.textContent = "Searching …";
+      try { found.textContent = (await Api.get(Api.path(name, "history"), query, ended.signal)).text || "Nothing was found."; }
+      catch (error) { found.textContent = error.message; }
+    };
+    panels.get("record").append(search, make("p", { class: "bar" }, button("Windows", () => looked({ action: "list_windows" })), button("Items", () => looked({ action: "list_items" }))), found);
+
+    // -- what is said to the agent
+
+    const text = Forms.area({ rows: "2", placeholder: mayOperate ? "A message for the agent: it joins at the next request" : "This token may look only", "aria-label": "Message", "aria-keyshortcuts": "Control+Enter", maxlength: "900000" });
+    const send = make("button", { type: "submit", class: "main", title: "Control+Enter" }, "Send");
+    text.disabled = send.disabled = !mayOperate;
+    const composer = make("form", { class: "composer" }, text, send);
+    composer.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      if (!text.value.trim() || send.disabled) return;
+      send.disabled = true;
+      if (await act("It was left for the agent.", () => Api.post(Api.path(name, "messages"), { text: text.value }))) { text.value = ""; transcript.end(); }
+      send.disabled = false;
+    });
+    text.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) composer.requestSubmit(); });
+
+    home.append(make("div", { class: "podhead" }, make("a", { href: "#/", class: "back" }, "All pods"), title, status, full, make("span", { class: "spacer" }), link), banner, tabs, make("div", { class: "panels" }, ...panels.values()), composer);
+
+    // -- tabs: where there is room, the state stands beside them all
+
+    function choose(key) {
+      active = key;
+      arrange();
+      buttons.get(key).scrollIntoView({ block: "nearest", inline: "nearest" });
+      if (key === "context") freshContext.now();
+      if (key === "figures") freshFigures.now();
+      transcript.layout();
+      feed.layout();
+    }
+    function arrange() {
+      const beside = wide.matches;
+      home.classList.toggle("beside", beside);
+      buttons.get("state").hidden = beside;
+      if (beside && active === "state") active = "transcript";
+      for (const [key, panel] of panels) {
+        const on = key === active;
+        panel.hidden = !on && !(beside && key === "state");
+        buttons.get(key).setAttribute("aria-selected", String(on));
+        buttons.get(key).setAttribute("tabindex", on ? "0" : "-1");
+      }
+      if (beside) { panels.get("state").removeAttribute("aria-labelledby"); panels.get("state").setAttribute("aria-label", "State"); panels.get("state").setAttribute("role", "complementary"); }
+      else { panels.get("state").setAttribute("aria-labelledby", "tab-state"); panels.get("state").setAttribute("role", "tabpanel"); }
+    }
+    wide.addEventListener("change", arrange, { signal: ended.signal });
+    arrange();
+
+    // -- what is looked at again as things happen
+
+    const quiet = (what) => async () => { try { await what(); } catch (error) { if (!ended.signal.aborted && error.name !== "AbortError") failed(error); } };
+    const refresh = gently(quiet(async () => {
+      facts = await Api.get(Api.path(name), {}, ended.signal);
+      if (ended.signal.aborted) return;
+      status.replaceChildren(List.status(facts.status));
+      full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
+      state.show(facts);
+    }));
+    const freshContext = gently(quiet(async () => { if (active === "context") await context.look(ended.signal); }));
+    const freshFigures = gently(quiet(async () => { if (active === "figures") await figures.look(ended.signal); }));
+
+    function lot(events) {
+      const { added, changed, dropped } = story.take(events);
+      if (dropped) transcript.drop(dropped);
+      transcript.add(added);
+      for (const row of changed) transcript.changed(row);
+      feed.add(events.filter((event) => event.type !== "text.delta").map((event) => ({ seq: event.seq, at: event.at, event })));
+      let state_ = false, figures_ = false;
+      for (const event of events) {
+        if (event.type === "request.started") {
+          state.doing(`Request ${num(event.request)} is under way: ${num(event.tokens)} of ${num(event.ceiling)} tokens.`);
+          full.replaceChildren(List.bar(event.tokens, event.ceiling, event.trigger));
+        } else if (event.type === "compaction.progress") state.doing(`Compaction: ${event.stage.replaceAll("_", " ")}`);
+        else if (["request.completed", "run.ended", "run.yielded", "compaction.completed", "compaction.failed"].includes(event.type)) state.doing("");
+        state_ = state_ || STATE_CHANGES.test(event.type);
+        figures_ = figures_ || FIGURE_CHANGES.test(event.type);
+        if (!loading) { const words = Story.announced(event); if (words) say(words); }
+      }
+      if (state_) refresh.ask();
+      if (figures_) { freshContext.ask(); freshFigures.ask(); }
+    }
+
+    refresh.now();
+    setTimeout(() => { loading = false; }, 2500);
+    Api.follow(name, 0, {
+      lot,
+      state: (now) => { live = now; link.textContent = { live: "live", connecting: "connecting …", waiting: "no connection: trying again" }[now]; link.dataset.state = now; if (now === "live") refresh.ask(); },
+      refused: (error) => { link.textContent = "closed"; failed(error); },
+    }, ended.signal);
+    title.focus({ preventScroll: true });
+    return { close: () => { ended.abort(); refresh.end(); freshContext.end(); freshFigures.end(); transcript.close(); feed.close(); } };
+  }
+
+  return { view };
+})();

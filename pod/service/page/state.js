@@ -1,0 +1,107 @@
+"use strict";
+// How a pod stands, and what can be done about it: questions with their answers, tasks, messages that wait, controls.
+const State = (() => {
+  const { make, button, num, money, pairs } = Dom;
+  const AT_WORK = new Set(["running", "compacting", "queued"]);
+  const TASK = { done: "✓", in_progress: "▸", pending: "○", cancelled: "×", blocked: "!" };
+
+  // `act` does something through the service and says how it went.
+  function state(home, { name, role, act, gone }) {
+    const may = { operate: role !== "read", admin: role === "admin" };
+    const card = (title, ...inner) => make("section", { class: "card", "aria-label": title }, make("h2", {}, title), ...inner);
+    const hush = (control, allowed) => { control.disabled = !allowed; if (!allowed) control.title = "This token may not do that"; return control; };
+    let facts = null;
+
+    // -- controls
+
+    const stop = button("Stop", () => act("It ends before its next request.", () => Api.post(Api.path(name, "stop"))));
+    const resume = button("Go on", () => act("It goes on.", () => Api.post(Api.path(name, "resume"))));
+    const fork = button("Fork …", forked);
+    const take = button("Export", exported);
+    const controls = make("div", { class: "bar", role: "toolbar", "aria-label": "Controls" }, stop, resume, fork, take);
+    hush(fork, may.operate);
+    hush(take, may.admin);
+
+    async function forked() {
+      const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*" });
+      const found = await Forms.ask("Fork " + name, [Forms.field("Name of the new pod", called), Forms.field("After entry", at, "Left out, it begins where this one stands.")], "Fork",
+        () => Api.post(Api.path(name, "fork"), { name: called.value.trim(), ...(at.value ? { at: Number(at.value) } : {}) }));
+      if (found) location.hash = List.address(found.pod);
+    }
+    async function exported() {
+      await act("It was exported.", async () => {
+        const address = URL.createObjectURL(await Api.file(Api.path(name, "export")));
+        make("a", { href: address, download: name.replaceAll("/", "-") + ".pod.tar" }).click();
+        setTimeout(() => URL.revokeObjectURL(address), 60000);
+      });
+    }
+
+    // -- questions
+
+    const asked = new Map();
+    const questions = make("div");
+    function question(one) {
+      const scope = Forms.choice(one.scope === "run" ? [["run", "for the rest of this run"], ["once", "this call alone"]] : [["once", "this call alone"], ["run", "for the rest of this run"]], { "aria-label": "How far a yes reaches" });
+      const message = Forms.text({ placeholder: "Why, for the agent (may stay empty)", "aria-label": "Message with the answer", maxlength: "2000" });
+      const answered = (approve) => act(approve ? "Approved." : "Denied.", async () => {
+        await Api.post(Api.path(name, "approvals", one.id), { approve, message: message.value, ...(approve ? { scope: scope.value } : {}) });
+        for (const control of made.querySelectorAll("button, select, input")) control.disabled = true;
+      });
+      const yes = hush(button("Approve", () => answered(true), { class: "main" }), may.operate), no = hush(button("Deny", () => answered(false)), may.operate);
+      const made = make("article", { class: "asked", "aria-label": one.summary }, make("p", {}, make("b", {}, one.tool), " ", one.summary));
+      if (one.details) made.append(make("pre", { tabindex: "0", "aria-label": "Details" }, one.details));
+      if (one.diff) made.append(Entries.difference(one.diff));
+      made.append(make("p", { class: "bar" }, yes, scope, no), message);
+      return made;
+    }
+
+    // -- what is shown
+
+    const head = make("dl", { class: "facts" });
+    const doing = make("p", { class: "doing", role: "status" });
+    doing.hidden = true;
+    const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), servers = card("Servers of tools"), more = card("About");
+    for (const each of [answers, tasks, queued, servers]) each.hidden = true;
+    const last = make("p", { class: "words" });
+    const told = make("dl", { class: "facts" });
+    more.append(told);
+    home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, servers, more);
+
+    const fill = (where, found, render) => {
+      where.hidden = !found.length;
+      where.replaceChildren(where.firstElementChild, ...(found.length ? [render(found)] : []));
+    };
+    const items = (found) => make("ul", { class: "plain" }, ...found.map((words) => make("li", {}, words)));
+
+    function show(now) {
+      facts = now;
+      const ended = facts.ended;
+      head.replaceChildren(...pairs([
+        ["status", List.status(facts.status)], ["requests", num(facts.totals?.requests)], ["cost", money(facts.cost_usd)],
+        ["segments", num(facts.totals?.segments)], ["compactions", num(facts.totals?.compactions)], ["prunes", num(facts.totals?.prunes)],
+      ]));
+      const problem = ended && ended.status !== "finished" && ended.result && (ended.result.error || ended.result.reason);
+      last.textContent = [problem, ...(facts.lost || [])].filter(Boolean).join(" ");
+      last.hidden = !last.textContent;
+      stop.disabled = !may.operate || !AT_WORK.has(facts.status);
+      resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished";
+      const open = facts.approvals || [];
+      const ids = new Set(open.map((one) => one.id));
+      for (const [id, made] of asked) if (!ids.has(id)) { made.remove(); asked.delete(id); }
+      for (const one of open) if (!asked.has(one.id)) { asked.set(one.id, question(one)); questions.append(asked.get(one.id)); }
+      answers.hidden = !open.length;
+      fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || "○"} ${task.title || task.text || task.id}${task.note ? " — " + task.note : ""} (${(task.status || "").replaceAll("_", " ")})`)));
+      fill(queued, facts.queued || [], (found) => items(found.map((text) => text.slice(0, 500))));
+      fill(servers, facts.servers || [], (found) => items(found.map((one) => `${one.server}: ${one.state}${one.why ? ", " + one.why : ""}, ${num(one.tools)} tools`)));
+      told.replaceChildren(...pairs([
+        ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", (facts.created || "-").slice(0, 19).replace("T", " ")],
+        ["permissions", facts.settings?.permissions?.profile || "-"], ["sandbox", facts.settings?.sandbox?.mode || "-"],
+        ["tokens in, cached, out", facts.totals ? [facts.totals.prompt_tokens, facts.totals.cached_tokens, facts.totals.output_tokens].map(num).join(", ") : "-"],
+      ]));
+      gone(open.length);
+    }
+    return { show, doing: (words) => { doing.textContent = words; doing.hidden = !words; }, focus: () => { const first = questions.querySelector("button:not(:disabled)"); if (first) first.focus(); } };
+  }
+
+  return { state };
+})();
