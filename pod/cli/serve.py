@@ -57,6 +57,9 @@ def serve(args: argparse.Namespace) -> int:
             tell(f"listens on {_where(args, listener)}")
             if new:
                 note(f"pod serve: the token, for this time only: {new}")
+                note(f"pod serve: its page: {_where(args, listener)}#token={new}")
+            elif args.uds is None:
+                tell("the same address in a browser is its page")
             await answer(service, listener, ended)
 
     try:

@@ -97,7 +97,7 @@ class Site:
         import httpx2
 
         headers = {"authorization": f"Bearer {TOKEN}"}
-        with httpx2.Client(base_url=self.url, headers=headers, trust_env=False) as client:
+        with httpx2.Client(base_url=self.url, headers=headers, trust_env=False, timeout=60) as client:
             answer = client.get(path) if body is None else client.post(path, json=body)
         assert answer.is_success, answer.text
         return answer.json()

@@ -31,6 +31,9 @@ async def test_every_answer_is_as_the_document_says(rig: Rig) -> None:
         await up.make(task="go")
         await up.until("p", "finished")
         tried: list[tuple[str, str, Any]] = [
+            ("GET", "/v1/caller", None), ("GET", "/v1/pods/p/timeline", None), ("GET", "/v1/pods/p/timeline?limit=0", None),
+            ("GET", "/v1/pods/p/entries/1", None), ("GET", "/v1/pods/p/entries/999999", None), ("GET", "/v1/pods/p/entries/x", None),
+            ("GET", "/v1/pods/none/timeline", None), ("GET", "/v1/pods/none/entries/1", None),
             ("GET", "/v1/manifests", None), ("GET", "/v1/pods", None), ("GET", "/v1/pods/p", None), ("GET", "/v1/pods/p/events", None),
             ("GET", "/v1/pods/p/approvals", None), ("GET", "/v1/pods/p/context", None), ("GET", "/v1/pods/p/result", None),
             ("GET", "/v1/pods/p/history", None), ("GET", "/v1/pods/none", None), ("GET", "/v1/pods/p/history?action=x", None),

@@ -13,6 +13,9 @@ from service.service_rig import Rig, answering
 from pod import Pod, PodHost
 from pod.importing import import_pod
 from pod.log.inbox import Command, post, waiting
+from pod.removing import remove
+from pod.retrace import Stored, entries_of
+from pod.timeline import Timeline
 from worker import tool
 from worker.items import ToolResultItem
 from worker.models.base import Request
@@ -330,3 +333,60 @@ async def test_an_order_to_stop_that_came_too_late_leaves_nothing_waiting_and_st
                 await anyio.sleep(0.02)
         await up.until("p", "finished")
     assert not list(waiting(rig.folder()))
+
+
+async def test_a_timeline_goes_on_where_it_was_left_and_is_that_of_the_whole_log(rig: Rig) -> None:
+    @tool
+    def look(what: str) -> str:
+        """Looks."""
+        return what
+
+    def play(request: Request) -> Step:
+        results = [item for item in request.items if isinstance(item, ToolResultItem)]
+        return call("look", what="x" * 1_000) if len(results) % 4 != 3 else say("y" * 1_000)
+
+    async with rig.up(model=answering(play), tools=[look]) as up:
+        await up.make()
+        await up.until("p", "finished")
+        first = (await up.get("/v1/pods/p/timeline", params={"limit": 3})).json()
+        assert len(first["steps"]) == 3 and first["more"] is True and first["left_out"] == 0
+        rest = (await up.get("/v1/pods/p/timeline", params={"after": first["last"]})).json()
+        assert rest["more"] is False
+        again = (await up.get("/v1/pods/p/timeline", params={"after": rest["last"]})).json()
+        assert again["steps"] == [] and again["last"] == rest["last"]
+        whole = Timeline(Stored(rig.folder()))
+        steps = [step for line, record in entries_of(rig.folder(), print, print) if (step := whole.add(line, record))]
+        found = first["steps"] + rest["steps"]
+        assert [step["seq"] for step in found] == [step["seq"] for step in steps]
+        assert [s["input"] for s in found if "input" in s] == [s["input"] for s in steps if "input" in s]
+        assert max(len(s["text"]) for s in found if "text" in s) == 300  # whole, it is in the events
+        assert rest["segments"][0]["requests"] == len([s for s in steps if s["type"] == "request.completed"])
+        row = (await up.get("/v1/pods")).json()["pods"][0]
+        assert row["tokens"] == found[-2]["input"]
+
+
+async def test_a_timeline_is_of_the_pod_that_has_the_name_now(rig: Rig) -> None:
+    async with rig.up() as up:
+        await up.make(task="one")
+        await up.until("p", "finished")
+        before = (await up.get("/v1/pods/p/timeline")).json()["steps"]
+        await anyio.to_thread.run_sync(remove, rig.home, "p")
+        await up.make(task="two")
+        await up.until("p", "finished")
+        after = (await up.get("/v1/pods/p/timeline")).json()["steps"]
+    assert [s["text"] for s in before if s["type"] == "input.received"] == ["one"]
+    assert [s["text"] for s in after if s["type"] == "input.received"] == ["two"]
+
+
+async def test_an_entry_is_read_as_text_and_cut_unless_it_is_asked_for_whole(rig: Rig) -> None:
+    async with rig.up(model=answering(lambda request: say("word " * 4_000))) as up:
+        await up.make()
+        await up.until("p", "finished")
+        events = (await up.get("/v1/pods/p/events")).json()["events"]
+        seq = next(event["seq"] for event in events if event["type"] == "request.completed")
+        short = (await up.get(f"/v1/pods/p/entries/{seq}")).json()
+        whole = (await up.get(f"/v1/pods/p/entries/{seq}", params={"whole": True})).json()
+    assert short["kind"] == "reply" and short["cut"] is True and len(short["text"]) == 4_000
+    assert (
+        whole["cut"] is False and "word " * 4_000 in whole["text"] and whole["text"].startswith(short["text"][:3_000])
+    )

@@ -5,20 +5,28 @@ const PodView = (() => {
   const TABS = [["transcript", "Transcript"], ["state", "State"], ["context", "Context"], ["figures", "Figures"], ["events", "Events"], ["record", "Record"]];
   const STATE_CHANGES = /^(run|approval|input|compaction|segment|tool|request\.completed|mcp|log|permission)/;
   const FIGURE_CHANGES = /^(request\.completed|context|compaction|segment|run\.ended)/;
-  const SOON = 800;
+  const SOON = 500;
 
-  // Does a thing soon, once for all who asked meanwhile, and not twice at a time.
+  // Does a thing once it is quiet, or has not been for a while: once for all who asked meanwhile, and not twice at a time. What
+  // takes long is done less often.
   function gently(what) {
-    let timer = 0, busy = false, again = false;
+    let timer = 0, latest = 0, busy = false, again = false, took = 0;
     const run = async () => {
-      timer = 0;
+      clearTimeout(timer);
+      timer = latest = 0;
       if (busy) { again = true; return; }
       busy = true;
-      try { await what(); } finally { busy = false; }
+      const began = performance.now();
+      try { await what(); } finally { busy = false; took = performance.now() - began; }
       if (again) { again = false; ask(); }
     };
-    const ask = (wait = SOON) => { timer = timer || setTimeout(run, wait); };
-    return { ask, now: () => { clearTimeout(timer); timer = 0; run(); }, end: () => clearTimeout(timer) };
+    const ask = (wait = Math.max(SOON, 2 * took)) => {
+      const now = performance.now();
+      latest = latest || now + 4 * wait;
+      clearTimeout(timer);
+      timer = setTimeout(run, Math.max(Math.min(wait, latest - now), 0));
+    };
+    return { ask, now: run, end: () => clearTimeout(timer) };
   }
 
   function view(home, name, { role, failed, say, wide }) {
