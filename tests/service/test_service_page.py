@@ -383,6 +383,53 @@ def test_all_of_it_is_reached_by_keys(site: Site) -> None:
     )
 
 
+def test_a_reader_further_up_is_not_moved_by_what_comes_and_finds_the_end_again(site: Site) -> None:
+    site.make("upwards", "read 14")
+    site.open("upwards", height=600)
+    site.shows("Run finished")
+    view = "document.querySelector('#panel-transcript .view')"
+    site.browser.run(f"{view}.scrollTop = 300")
+    site.until(lambda: site.browser.run("return !document.querySelector('.toend').hidden"), "the way to the end")
+    top = (
+        "const v = document.querySelector('#panel-transcript .view').getBoundingClientRect().top + 5;"
+        "return [...document.querySelectorAll('#panel-transcript [data-row]')].filter((e) => e.getBoundingClientRect().bottom > v)"
+        ".map((e) => [Number(e.dataset.row), Math.round(e.getBoundingClientRect().top)]).sort((a, b) => a[0] - b[0])[0]"
+    )
+    before = site.browser.run(top)
+    site.ask("/v1/pods/upwards/messages", {"text": "say News from elsewhere."})
+    site.settled("upwards")
+    site.until(lambda: site.ask("/v1/pods/upwards")["totals"]["requests"] == 16, "the reply")
+    site.until(
+        lambda: (
+            int(
+                site.browser.run(
+                    "return document.querySelector('#panel-transcript [data-row]').getAttribute('aria-setsize')"
+                )
+            )
+            > 18
+        ),
+        "it came",
+    )
+    assert site.browser.run(top) == before
+    site.click("Go to the end")
+    site.shows("News from elsewhere.")
+    assert site.browser.run("return document.querySelector('.toend').hidden") is True
+
+
+def test_where_there_is_room_all_pods_stand_beside_one_and_the_way_back_works(site: Site) -> None:
+    site.make("room/one", "say First.")
+    site.make("room/two", "say Second.")
+    site.open("room/one", width=1900, height=1000)
+    site.shows("First.")
+    site.click("room/two", ".rail")
+    site.shows("Second.")
+    assert site.browser.run("return document.querySelector('.rail [aria-current] a').innerText") == "room/two"
+    site.browser("/back")
+    site.shows("First.")
+    site.click("Pods", "#top")
+    site.shows("New pod", ".list")
+
+
 def test_ten_thousand_entries_are_as_few_elements_as_a_hundred_and_scroll_as_smoothly(site: Site) -> None:
     def steps(name: str, last: int) -> float:
         """Milliseconds that a screen further takes, the middle of thirty."""
