@@ -20,6 +20,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from pod.errors import PodBusy, PodError, PodExists, UsageProblem
+from pod.events import Event
 from pod.host import Hosted, PodHost, RestartPolicy
 from pod.log import inbox
 from pod.log.files import Files, label_of
@@ -30,6 +31,8 @@ from pod.pod import Pod
 from pod.result import RunResult, result_without_run
 from pod.service.feed import Channel, Reader
 from pod.service.shelf import Shelf
+from pod.service.telling import Telling
+from pod.service.webhooks import KINDS
 
 DUE = frozenset({"stopped short", "answered", "queued", "yielded"})
 """How pods stand that somebody should go on with."""
@@ -60,6 +63,7 @@ class Care:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     restart: RestartPolicy = field(default_factory=lambda: RestartPolicy("on_failure"))
     told: Callable[[RunResult], object] = lambda result: None
+    telling: Telling = field(default_factory=Telling)
     _channels: dict[str, Channel] = field(default_factory=dict[str, Channel], init=False)
     _hosted: dict[str, Hosted] = field(default_factory=dict[str, Hosted], init=False)
     _busy: set[str] = field(default_factory=set[str], init=False)
@@ -131,6 +135,7 @@ class Care:
                 await self._make(manifest, name)
             elif await anyio.to_thread.run_sync(self._made_by, name) != key:
                 raise PodExists(f"there is a pod {name!r} already: send it a message, or take another name")
+            await self.telling.watch(name)
             if task is not None:
                 await anyio.to_thread.run_sync(self.say, folder, task, key)
         finally:
@@ -224,9 +229,14 @@ class Care:
             finally:
                 channel.ends()
 
+        def heard(event: Event) -> None:
+            if event.type in KINDS:
+                self.telling.news(name)
+
+        await self.telling.watch(name)
         if self._ending:
             return None
-        opens = partial(Pod.reopen, name, home=self.home, observers=[channel.bus.publish], **self.options)
+        opens = partial(Pod.reopen, name, home=self.home, observers=[channel.bus.publish, heard], **self.options)
         try:
             hosted = self.host.take(name, opens, driven, restart=self.restart)
         except UsageProblem:
@@ -236,6 +246,7 @@ class Care:
             result = await hosted.wait()
         finally:
             del self._hosted[name]
+            self.telling.news(name)
         return None if isinstance(hosted.error, PodBusy | UsageProblem) or not hosted.starts else result
 
     async def halt(self, within: float) -> None:
