@@ -54,6 +54,8 @@ async def test_the_end_of_a_run_is_told_signed_and_without_what_was_said(rig: Ri
         async with rig.up(webhooks=hooks, model=answering(lambda request: say("the secret plan"))) as up:
             await up.make("team/p")
             await until(lambda: len(one.accepted) == len(two.accepted) == 1)
+            await until(lambda: 'pod_webhooks_waiting{receiver="127.0.0.1"} 0.0' in metrics_of(up))
+            await until(lambda: 'pod_webhooks_waiting{receiver="two"} 0.0' in metrics_of(up))
             metrics = (await up.get("/metrics")).text
     [heard], [more] = one.accepted, two.accepted
     assert is_signed(heard) and not is_signed(heard, bytes(32)) and is_signed(more)
@@ -65,7 +67,6 @@ async def test_the_end_of_a_run_is_told_signed_and_without_what_was_said(rig: Ri
     assert body["data"]["run"] and b"secret plan" not in heard.raw
     assert more.body["data"] == {**body["data"], "text": "the secret plan", "output": None, "error": None}
     assert 'pod_webhooks_total{outcome="accepted",receiver="two"} 1.0' in metrics
-    assert 'pod_webhooks_waiting{receiver="127.0.0.1"} 0.0' in metrics
 
 
 async def test_a_question_is_told_and_the_end_that_follows_its_answer(rig: Rig) -> None:
