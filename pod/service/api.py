@@ -12,19 +12,19 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
+from interceptors.approvals import ApprovalAsked
 from pod import views
 from pod.errors import PodError, UsageProblem
 from pod.log import inbox
 from pod.log.folder import PodFolder, check_name, pod_names
-from pod.operations import fork, open_questions
+from pod.operations import fork
 from pod.outlook import outlook
-from pod.peek import glance
 from pod.reading import SessionReader
 from pod.result import last_result
 from pod.service import schemas as s
 from pod.service.care import OVER, Care
 from pod.service.feed import POLL
-from pod.session import load
+from pod.service.readings import Readings
 from pod.tools.session_history import session_history
 from pod.unfinished import check_stored
 from worker.ids import uuid7
@@ -58,6 +58,7 @@ class Api:
     """The operations of a service."""
 
     care: Care
+    readings: Readings = field(default_factory=Readings)
 
     # -- reading ----------------------------------------------------------------------------------------------
 
@@ -75,7 +76,9 @@ class Api:
         rows: list[s.PodRow] = []
         for name in names[:limit]:
             try:
-                rows.append(s.PodRow.model_validate(views.row_of(glance(PodFolder(self.care.home, name)))))
+                rows.append(
+                    s.PodRow.model_validate(views.row_of(self.readings.glance(PodFolder(self.care.home, name))))
+                )
             except PodError:
                 continue  # removed meanwhile
         return rows, len(names) > limit
@@ -83,8 +86,8 @@ class Api:
     async def show(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}."""
         folder = await self._folder(asked)
-        look = await anyio.to_thread.run_sync(glance, folder)
-        facts = await anyio.to_thread.run_sync(views.whole_of, folder, look)
+        look = await anyio.to_thread.run_sync(self.readings.glance, folder)
+        facts = await anyio.to_thread.run_sync(self.readings.facts, folder)
         return Answered(200, s.Facts.model_validate(facts | {"status": self.care.status(look)}))
 
     async def events(self, asked: Asked) -> Answered:
@@ -100,15 +103,17 @@ class Api:
     async def approvals(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/approvals."""
         folder = await self._folder(asked)
-        found = await anyio.to_thread.run_sync(open_questions, folder)
+        found = await anyio.to_thread.run_sync(self._questions, folder)
         return Answered(200, s.Questions(approvals=[each.model_dump(mode="json") for each in found.values()]))
+
+    def _questions(self, folder: PodFolder) -> dict[str, ApprovalAsked]:
+        with self.readings.state(folder) as state:
+            return dict(state.approvals)
 
     async def context(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/context."""
         folder = await self._folder(asked)
-        return Answered(
-            200, s.Context.model_validate(await anyio.to_thread.run_sync(lambda: views.context_of(outlook(folder))))
-        )
+        return Answered(200, s.Context.model_validate(await anyio.to_thread.run_sync(self.readings.context, folder)))
 
     async def result(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/result."""
@@ -123,12 +128,11 @@ class Api:
 
     def _outcome(self, folder: PodFolder) -> _Outcome:
         """How a pod stands, with the number of its newest entry. Blocks."""
-        state = load(folder.segment_path(folder.pointer().segment))
-        status = self.care.status(glance(folder))
-        over = status in OVER | {"waiting"} and state.last_run is not None
-        return _Outcome(
-            status, last_result(state, folder.name).model_dump(mode="json") if over else None, state.last_seq
-        )
+        with self.readings.state(folder) as state:
+            status = self.care.status(self.readings.glance(folder))
+            over = status in OVER | {"waiting"} and state.last_run is not None
+            result = last_result(state, folder.name).model_dump(mode="json") if over else None
+            return _Outcome(status, result, state.last_seq)
 
     async def history(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/history."""
@@ -164,7 +168,7 @@ class Api:
         """POST /v1/pods/{name}/approvals/{id}."""
         folder, body = await self._folder(asked), asked.body
         label = asked.args["id"]
-        if label not in await anyio.to_thread.run_sync(open_questions, folder):
+        if label not in await anyio.to_thread.run_sync(self._questions, folder):
             raise Missing(f"no question {label[:100]!r} is open in pod {folder.name!r}")
         args = {"id": label, "by": asked.args["by"], "scope": body.scope, "message": body.message}
         kind = "approve" if body.approve else "deny"
