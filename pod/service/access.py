@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from pod.errors import UsageProblem
 
 Role: TypeAlias = Literal["read", "operate", "admin"]
-"""What a token may: look; also make pods, talk to them, answer and stop them; also take a pod away as a file."""
+"""What a token may: look; also make pods, talk to them, answer and stop them; also take a pod away: as a file, or for good."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 """Each may what those before it may."""

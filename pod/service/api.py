@@ -17,7 +17,7 @@ from pod import views
 from pod.errors import PodError, UsageProblem
 from pod.log import inbox
 from pod.log.folder import PodFolder, check_name, pod_names
-from pod.operations import fork
+from pod.operations import clear, fork, rewind
 from pod.outlook import outlook
 from pod.reading import SessionReader
 from pod.result import last_result
@@ -208,6 +208,31 @@ class Api:
         folder, body = await self._folder(asked), asked.body
         changed = await anyio.to_thread.run_sync(partial(fork, self.care.home, folder.name, body.name, body.at))
         return Answered(201, s.Forked(pod=body.name, point=changed.point))
+
+    async def rewind(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/rewind."""
+        name = (await self._folder(asked)).name
+        done = await self.care.alone(name, partial(rewind, self.care.home, name, asked.body.to))
+        return Answered(
+            200,
+            s.Rewound(
+                pod=name, point=done.point, asked=done.asked, items=done.items, left_behind=list(done.left_behind), unfinished=done.unfinished
+            ),
+        )  # fmt: skip
+
+    async def clear(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/clear."""
+        name = (await self._folder(asked)).name
+        done = await self.care.alone(name, partial(clear, self.care.home, name))
+        self.care.wake(name)  # what lies in its inbox comes after
+        notes = None if done.notes is None else str(done.notes)
+        return Answered(200, s.Cleared(pod=name, point=done.point, left_behind=list(done.left_behind), notes=notes))
+
+    async def remove(self, asked: Asked) -> Answered:
+        """DELETE /v1/pods/{name}."""
+        name = asked.args["name"]
+        held = await self.care.remove(name)
+        return Answered(200, s.Removed(pod=name, segments=held.segments, files=held.files, bytes=held.size))
 
     async def _ordered(self, folder: PodFolder, command: inbox.Command) -> Answered:
         await anyio.to_thread.run_sync(inbox.post, folder, command)

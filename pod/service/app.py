@@ -28,7 +28,7 @@ from pod.log.folder import check_name, default_home, local_home
 from pod.service import openapi, schemas
 from pod.service.access import Holder, Hosts, Tokens
 from pod.service.api import Answered, Api, Asked, Missing
-from pod.service.care import Care
+from pod.service.care import Care, InUse
 from pod.service.door import Door
 from pod.service.metrics import Metrics
 from pod.service.once import Given, KeyInUse, KeyReused, Once
@@ -63,6 +63,7 @@ _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (PodExists, 409, "name_taken"),
     (NotSettled, 409, "not_settled"),
     (PodBusy, 409, "in_use"),
+    (InUse, 409, "in_use"),
     (KeyInUse, 409, "key_in_use"),
     (KeyReused, 422, "key_reused"),
     (UsageProblem, 422, "not_possible"),

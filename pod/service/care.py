@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -28,6 +28,7 @@ from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import load_manifest
 from pod.peek import Glance, glance
 from pod.pod import Pod
+from pod.removing import Held, remove
 from pod.result import RunResult, result_without_run
 from pod.service.feed import Channel, Reader
 from pod.service.shelf import Shelf
@@ -45,6 +46,13 @@ OVER = frozenset({"new", "finished", "failed", "limit", "cancelled", "yielded"})
 
 SPEAKING = frozenset({"send", "approve", "deny"})
 """Commands that give a pod something to do."""
+
+
+T = TypeVar("T")
+
+
+class InUse(PodError):
+    """The pod runs in this service, or is about to."""
 
 
 @dataclass(eq=False)
@@ -261,6 +269,36 @@ class Care:
         for hosted in running:
             hosted.interrupt()
             await hosted.over.wait()
+
+    # -- changing ---------------------------------------------------------------------------------------------
+
+    async def alone(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Does something to a pod that does not run here meanwhile. Raises `InUse`, and what `work` does."""
+        if name in self._busy:
+            raise InUse(
+                f"pod {name!r} runs here, or waits for its place: stop it first (POST /v1/pods/{name}/stop), and ask again when that is over"
+            )
+        self._busy.add(name)
+        try:
+            return await work()
+        finally:
+            self._busy.discard(name)
+            again = self._again.pop(name, None)
+            self.left(name)
+            if again is not None and not self._ending:
+                self.wake(name, at_all_events=again)
+
+    async def remove(self, name: str) -> Held:
+        """Removes a pod for good; what it held. Raises `InUse`, `PodNotFound`, `PodBusy`."""
+
+        async def gone() -> Held:
+            found = await anyio.to_thread.run_sync(remove, self.home, name)
+            await anyio.to_thread.run_sync(self._files.unlink, self._mark_path(name))
+            return found
+
+        found = await self.alone(check_name(name), gone)
+        self.telling.news(name)
+        return found
 
     # -- after a restart --------------------------------------------------------------------------------------
 
