@@ -6,7 +6,9 @@ decides by.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from interceptors.ceiling import BudgetLine, budget_table, overhead_of
@@ -26,7 +28,7 @@ from worker.estimate import estimate_item
 from worker.items import ContextItem, ToolResultItem
 from worker.ledger import Ledger
 from worker.memory import maker_of, memory_of, provenance
-from worker.models.base import Model
+from worker.models.base import Family, Model
 from worker.occupancy import Occupancy
 from worker.records import MemoryJournal
 from worker.sizing import Sizing
@@ -213,8 +215,9 @@ def _errors(errors: Errors) -> dict[str, Any]:
     return {"compared": errors.count} | {key: round(100 * value, 2) for key, value in shares.items()}
 
 
-def outlook(folder: PodFolder) -> Outlook:
-    """The outlook of a pod. Blocks; needs no lock, opens no connection.
+def outlook(folder: PodFolder, states: Callable[[Path, Family], PodState] = load) -> Outlook:
+    """The outlook of a pod. Blocks; needs no lock, opens no connection. `states` gives the state of a log, for a family of models;
+    it is left as it is.
 
     Raises `PodNotFound`, `LogDamaged`, `UsageProblem`, `ConfigError`.
     """
@@ -222,7 +225,7 @@ def outlook(folder: PodFolder) -> Outlook:
     model = setup.models_of(manifest.model)[0]
     family = model.capabilities.family
     path = folder.segment_path(folder.pointer().segment)
-    state = load(path, family)
+    state = states(path, family)
     history = state.history
     system = folder.blob(state.blobs["system"])
     own = [tool.spec for tool in setup.tools_of(manifest).values()]

@@ -238,18 +238,23 @@ def load(path: Path, family: Family = "unknown") -> PodState:
     """The state that a segment's log gives. Raises `LogDamaged`, `LogLost`."""
     state: PodState | None = None
     for line in whole(path):
-        record = e.record_of(line, path)
-        if state is None:
-            if not isinstance(record, e.SegmentStarted):
-                raise LogLost(path, f"its first entry is {line.kind}, not segment_started")
-            state = PodState.begin(record, family)
-            state.last_seq = line.seq
-            continue
-        if record is not None:
-            state.apply(record, line.at, line.seq)
-            state.history.apply(record)
+        state = folded(state, line, path, family)
     if state is None:
         raise LogLost(path, EMPTY)
+    return state
+
+
+def folded(state: PodState | None, line: Line, path: Path, family: Family = "unknown") -> PodState:
+    """The state with one more entry of its log; without a state, that which the first entry gives. Raises `LogDamaged`, `LogLost`."""
+    record = e.record_of(line, path)
+    if state is None:
+        if not isinstance(record, e.SegmentStarted):
+            raise LogLost(path, f"its first entry is {line.kind}, not segment_started")
+        state = PodState.begin(record, family)
+        state.last_seq = line.seq
+    elif record is not None:
+        state.apply(record, line.at, line.seq)
+        state.history.apply(record)
     return state
 
 

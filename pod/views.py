@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pod.errors import LogDamaged
@@ -55,10 +57,10 @@ def row_of(look: Glance) -> dict[str, Any]:
     return {key: value for key, value in asdict(look).items() if key != "blobs"}
 
 
-def whole_of(folder: PodFolder, look: Glance) -> dict[str, Any]:
-    """A pod as a page about it shows it, also one whose log is damaged. Blocks. Raises `PodNotFound`."""
+def whole_of(folder: PodFolder, look: Glance, states: Callable[[Path], PodState] = load) -> dict[str, Any]:
+    """A pod as a page about it shows it, also one whose log is damaged. Blocks. `states` gives the state of a log. Raises `PodNotFound`."""
     try:
-        state = load(folder.segment_path(folder.pointer().segment))
+        state = states(folder.segment_path(folder.pointer().segment))
         return facts_of(folder, look, state) | {"lost": [str(loss) for loss in losses(folder)]}
     except LogDamaged as damage:
         return row_of(look) | {"lost": [str(damage)]}
@@ -109,8 +111,8 @@ def settings(manifest: Manifest | None) -> dict[str, Any] | None:
     return {key: dumped[key] for key in ("permissions", "scope", "sandbox", "hooks")}
 
 
-def context_of(view: Outlook) -> dict[str, Any]:
-    """What fills the context, its limits, and what would go next."""
+def context_of(view: Outlook, now: float | None = None) -> dict[str, Any]:
+    """What fills the context, its limits, and what would go next at a time (UTC seconds; this moment where None is given)."""
     plan, made = view.plan(), provenance(view)
     return {
         **view.as_dict(),
@@ -119,7 +121,7 @@ def context_of(view: Outlook) -> dict[str, Any]:
         "summary_made": None if made is None else asdict(made),
         "expected": plan.expected,
         "compaction_reason": plan.reason,
-        "next": [asdict(one) for one in foresee(view, plan, time.time())],
+        "next": [asdict(one) for one in foresee(view, plan, time.time() if now is None else now)],
     }
 
 

@@ -29,6 +29,7 @@ def serve(args: argparse.Namespace) -> int:
         from pod.service.app import create_app
         from pod.service.serving import listening
         from pod.service.serving import serve as answer
+        from pod.service.webhooks import webhooks_of_file
     except ModuleNotFoundError as error:
         if error.name not in {"starlette", "hypercorn"}:
             raise
@@ -39,10 +40,11 @@ def serve(args: argparse.Namespace) -> int:
             note(f"pod serve: {text}")
 
     known, new = _tokens(args)
+    webhooks = () if args.webhooks is None else webhooks_of_file(Path(args.webhooks))
     open_files(args.concurrency)
     service = create_app(
         PodHost(concurrency=args.concurrency), tokens=known, manifests=args.manifests, shipped=args.shipped, cwd=args.directory,
-        own_folders=args.own_folders, hosts=_hosts(args), adopt=not args.no_adopt,
+        own_folders=args.own_folders, hosts=_hosts(args), adopt=not args.no_adopt, webhooks=webhooks,
     )  # fmt: skip
     listener = listening(args.host, args.port, None if args.uds is None else Path(args.uds))
 

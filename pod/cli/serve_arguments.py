@@ -22,6 +22,10 @@ def add_serve(parser: ArgumentParser) -> None:
         help="who may what: a TOML file with [tokens.NAME], each with a role and a token or its sha256",
     )
     parser.add_argument(
+        "--webhooks", metavar="FILE",
+        help="whom to tell of ends of runs and of questions: a TOML file with [webhooks.NAME], each with a url and a secret",
+    )  # fmt: skip
+    parser.add_argument(
         "--allow-host", metavar="NAME", action="append", default=[],
         help="a name under which the service is asked, beside this machine's own and its address; may be repeated",
     )  # fmt: skip

@@ -2,5 +2,6 @@
 
 from pod.service.access import Holder, Role, Tokens
 from pod.service.app import Service, create_app
+from pod.service.webhooks import Webhook
 
-__all__ = ["Holder", "Role", "Service", "Tokens", "create_app"]
+__all__ = ["Holder", "Role", "Service", "Tokens", "Webhook", "create_app"]

@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from pod.errors import UsageProblem
 
 Role: TypeAlias = Literal["read", "operate", "admin"]
-"""What a token may: look; also make pods, talk to them, answer and stop them; also take a pod away as a file."""
+"""What a token may: look; also make pods, talk to them, answer and stop them; also take a pod away: as a file, or for good."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 """Each may what those before it may."""
@@ -71,16 +71,7 @@ class Tokens:
 
         Raises `UsageProblem`, which names the table that is wrong.
         """
-        try:
-            with path.open("rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                value = tomllib.load(file)
-        except OSError as error:
-            raise UsageProblem(f"--tokens {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageProblem(f"--tokens {path}: no TOML: {error}") from None
-        if mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise UsageProblem(f"--tokens {path}: others may read it or write to it: chmod 600 {path}")
+        value = private_toml(path, "--tokens")
         table: Any = value.get("tokens")
         if set(value) != {"tokens"} or not isinstance(table, dict) or not table:
             raise UsageProblem(f'--tokens {path}: one table for each token is needed: [tokens.ann] role = "operate"')
@@ -105,6 +96,21 @@ class Tokens:
             if hmac.compare_digest(known, label):
                 found = holder
         return found
+
+
+def private_toml(path: Path, flag: str) -> dict[str, Any]:
+    """What stands in a TOML file with secrets, which nobody else may read. Raises `UsageProblem`, which names the flag."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            value = tomllib.load(file)
+    except OSError as error:
+        raise UsageProblem(f"{flag} {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"{flag} {path}: no TOML: {error}") from None
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UsageProblem(f"{flag} {path}: others may read it or write to it: chmod 600 {path}")
+    return value
 
 
 def _entry(name: str, given: object) -> tuple[bytes, Holder]:

@@ -13,24 +13,24 @@ import anyio
 import anyio.to_thread
 from pydantic import BaseModel
 
+from interceptors.approvals import ApprovalAsked
 from pod import views
 from pod.errors import PodError, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.folder import PodFolder, check_name, pod_names
-from pod.operations import fork, open_questions
+from pod.operations import clear, fork, rewind
 from pod.outlook import outlook
 from pod.page.telling import ENTRY_MOST, entry_text
-from pod.peek import glance
 from pod.reading import SessionReader
 from pod.result import last_result
 from pod.service import schemas as s
 from pod.service.access import Holder
 from pod.service.care import OVER, Care
 from pod.service.feed import POLL
+from pod.service.readings import Readings
 from pod.service.rows import Rows
 from pod.service.timelines import Timelines
-from pod.session import load
 from pod.tools.session_history import session_history
 from pod.unfinished import check_stored
 from worker.ids import uuid7
@@ -71,6 +71,7 @@ class Api:
     """The operations of a service."""
 
     care: Care
+    readings: Readings = field(default_factory=Readings)
     _lists: Rows = field(default_factory=Rows)
     _timelines: Timelines = field(default_factory=Timelines)
 
@@ -95,7 +96,7 @@ class Api:
         for name in names[:limit]:
             try:
                 folder = PodFolder(self.care.home, name)
-                look = glance(folder)
+                look = self.readings.glance(folder)
                 rows.append(self._lists.row(folder, look, self.care.status(look)))
             except PodError:
                 continue  # removed meanwhile
@@ -104,8 +105,8 @@ class Api:
     async def show(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}."""
         folder = await self._folder(asked)
-        look = await anyio.to_thread.run_sync(glance, folder)
-        facts = await anyio.to_thread.run_sync(views.whole_of, folder, look)
+        look = await anyio.to_thread.run_sync(self.readings.glance, folder)
+        facts = await anyio.to_thread.run_sync(self.readings.facts, folder)
         full = await anyio.to_thread.run_sync(self._lists.fullness, folder, look)
         return Answered(200, s.Facts.model_validate(facts | full | {"status": self.care.status(look)}))
 
@@ -135,15 +136,17 @@ class Api:
     async def approvals(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/approvals."""
         folder = await self._folder(asked)
-        found = await anyio.to_thread.run_sync(open_questions, folder)
+        found = await anyio.to_thread.run_sync(self._questions, folder)
         return Answered(200, s.Questions(approvals=[each.model_dump(mode="json") for each in found.values()]))
+
+    def _questions(self, folder: PodFolder) -> dict[str, ApprovalAsked]:
+        with self.readings.state(folder) as state:
+            return dict(state.approvals)
 
     async def context(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/context."""
         folder = await self._folder(asked)
-        return Answered(
-            200, s.Context.model_validate(await anyio.to_thread.run_sync(lambda: views.context_of(outlook(folder))))
-        )
+        return Answered(200, s.Context.model_validate(await anyio.to_thread.run_sync(self.readings.context, folder)))
 
     async def result(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/result."""
@@ -158,12 +161,11 @@ class Api:
 
     def _outcome(self, folder: PodFolder) -> _Outcome:
         """How a pod stands, with the number of its newest entry. Blocks."""
-        state = load(folder.segment_path(folder.pointer().segment))
-        status = self.care.status(glance(folder))
-        over = status in OVER | {"waiting"} and state.last_run is not None
-        return _Outcome(
-            status, last_result(state, folder.name).model_dump(mode="json") if over else None, state.last_seq
-        )
+        with self.readings.state(folder) as state:
+            status = self.care.status(self.readings.glance(folder))
+            over = status in OVER | {"waiting"} and state.last_run is not None
+            result = last_result(state, folder.name).model_dump(mode="json") if over else None
+            return _Outcome(status, result, state.last_seq)
 
     async def history(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/history."""
@@ -199,7 +201,7 @@ class Api:
         """POST /v1/pods/{name}/approvals/{id}."""
         folder, body = await self._folder(asked), asked.body
         label = asked.args["id"]
-        if label not in await anyio.to_thread.run_sync(open_questions, folder):
+        if label not in await anyio.to_thread.run_sync(self._questions, folder):
             raise Missing(f"no question {label[:100]!r} is open in pod {folder.name!r}")
         args = {"id": label, "by": asked.holder.name, "scope": body.scope, "message": body.message}
         kind = "approve" if body.approve else "deny"
@@ -239,6 +241,31 @@ class Api:
         folder, body = await self._folder(asked), asked.body
         changed = await anyio.to_thread.run_sync(partial(fork, self.care.home, folder.name, body.name, body.at))
         return Answered(201, s.Forked(pod=body.name, point=changed.point))
+
+    async def rewind(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/rewind."""
+        name = (await self._folder(asked)).name
+        done = await self.care.alone(name, partial(rewind, self.care.home, name, asked.body.to))
+        return Answered(
+            200,
+            s.Rewound(
+                pod=name, point=done.point, asked=done.asked, items=done.items, left_behind=list(done.left_behind), unfinished=done.unfinished
+            ),
+        )  # fmt: skip
+
+    async def clear(self, asked: Asked) -> Answered:
+        """POST /v1/pods/{name}/clear."""
+        name = (await self._folder(asked)).name
+        done = await self.care.alone(name, partial(clear, self.care.home, name))
+        self.care.wake(name)  # what lies in its inbox comes after
+        notes = None if done.notes is None else str(done.notes)
+        return Answered(200, s.Cleared(pod=name, point=done.point, left_behind=list(done.left_behind), notes=notes))
+
+    async def remove(self, asked: Asked) -> Answered:
+        """DELETE /v1/pods/{name}."""
+        name = asked.args["name"]
+        held = await self.care.remove(name)
+        return Answered(200, s.Removed(pod=name, segments=held.segments, files=held.files, bytes=held.size))
 
     async def _ordered(self, folder: PodFolder, command: inbox.Command) -> Answered:
         await anyio.to_thread.run_sync(inbox.post, folder, command)

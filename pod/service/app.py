@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
@@ -22,17 +23,20 @@ from starlette.routing import Route
 
 from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, PodNotFound, StoreError, UsageProblem
 from pod.host import PodHost, RestartPolicy
+from pod.log.files import label_of
 from pod.log.folder import check_name, default_home, local_home
 from pod.service import openapi, page, schemas
 from pod.service.access import Holder, Hosts, Tokens
 from pod.service.api import Answered, Api, Asked, Missing
-from pod.service.care import Care
+from pod.service.care import Care, InUse
 from pod.service.door import Door
 from pod.service.metrics import Metrics
 from pod.service.once import Given, KeyInUse, KeyReused, Once
 from pod.service.operations import EVENTS, EXPORT, OPERATIONS, Operation
 from pod.service.shelf import NotOnTheShelf, Shelf
 from pod.service.sse import EventStream
+from pod.service.telling import Telling
+from pod.service.webhooks import Webhook
 from pod.transfer import export_pod
 
 logger = logging.getLogger("pod.service")
@@ -49,6 +53,9 @@ SWEEP = 3_600.0
 DRAIN = 3.0
 """Seconds that runs get to come to a request boundary when the service ends; then they end at once. All can be gone on with."""
 
+SETTLE = 1.0
+"""Seconds that webhooks under way get to be accepted when the service ends; the others are sent when it is back."""
+
 _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (PodNotFound, 404, "no_such_pod"),
     (NotOnTheShelf, 404, "no_such_manifest"),
@@ -56,6 +63,7 @@ _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (PodExists, 409, "name_taken"),
     (NotSettled, 409, "not_settled"),
     (PodBusy, 409, "in_use"),
+    (InUse, 409, "in_use"),
     (KeyInUse, 409, "key_in_use"),
     (KeyReused, 422, "key_reused"),
     (UsageProblem, 422, "not_possible"),
@@ -78,6 +86,7 @@ def create_app(
     state: str | Path | None = None,
     restart: RestartPolicy | None = None,
     adopt: bool = True,
+    webhooks: Sequence[Webhook] = (),
     **options: Any,
 ) -> Service:
     """The service over the pods of a home. Mount it, or run it with any ASGI server; its lifespan must be run (`service.running()`
@@ -87,6 +96,7 @@ def create_app(
     and from `shipped` ones alone, in the folder `cwd`, or with `own_folders` in one of their own below it. `tokens` says who may
     what; `Tokens()` lets in whoever reaches it. `hosts` are the names, beside this machine's own, under which it is asked. `state`
     is where the service remembers what is its own. With `adopt` it goes on with the pods that it had in its care when it ended.
+    `webhooks` are told of ends of runs and of questions.
     `options` are given to each `Pod.open` (tools, interceptors, a model). Raises `UsageProblem`.
     """
     root = default_home() if home is None else Path(home)
@@ -96,13 +106,22 @@ def create_app(
         Shelf(None if manifests is None else Path(manifests), tuple(shipped)), Path(cwd or Path.cwd()).absolute(),
         own_folders, options, restart or RestartPolicy("on_failure"),
     )  # fmt: skip
-    return Service(care, tokens, Hosts.of(hosts), adopt=adopt, owns_host=host is None)
+    return Service(care, tokens, Hosts.of(hosts), adopt=adopt, owns_host=host is None, webhooks=webhooks)
 
 
 class Service:
     """An ASGI app. `running` is its life: within it pods run."""
 
-    def __init__(self, care: Care, tokens: Tokens, hosts: Hosts, *, adopt: bool, owns_host: bool) -> None:
+    def __init__(
+        self,
+        care: Care,
+        tokens: Tokens,
+        hosts: Hosts,
+        *,
+        adopt: bool,
+        owns_host: bool,
+        webhooks: Sequence[Webhook] = (),
+    ) -> None:
         self.care = care
         self.host = care.host
         self._owns_host = owns_host
@@ -110,7 +129,14 @@ class Service:
         self._once = Once(care.state / "keys")
         self._closing: anyio.Event | None = None
         self._readers = 0
-        self._metrics = Metrics(running=lambda: self.care.hosted, readers=lambda: self._readers)
+        care.telling = Telling.of(
+            webhooks, care.state / "webhooks", care.home, shared=label_of(care.home) != str(care.home), told=self._told
+        )
+        self._metrics = Metrics(
+            running=lambda: self.care.hosted,
+            readers=lambda: self._readers,
+            waiting={each.webhook.name: partial(getattr, each, "waiting") for each in care.telling.receivers},
+        )
         self.care.told = self._metrics.ended
         self.api = Api(self.care)
         self._document = openapi.document(OPERATIONS)
@@ -131,6 +157,7 @@ class Service:
             group = await stack.enter_async_context(anyio.create_task_group())
             self.care.begin(group)
             group.start_soon(self._sweeping)
+            group.start_soon(self.care.telling.run)
             try:
                 if self._adopt:
                     await self.care.adopt()
@@ -139,12 +166,16 @@ class Service:
                 self.end()
                 with anyio.CancelScope(shield=True):
                     await self.care.halt(DRAIN)
+                    await self.care.telling.settle(SETTLE)
                 group.cancel_scope.cancel()
 
     async def _sweeping(self) -> None:
         while True:
             await anyio.to_thread.run_sync(self._once.sweep)
             await anyio.sleep(SWEEP)
+
+    def _told(self, receiver: str, outcome: str) -> None:
+        self._metrics.webhook(receiver, outcome)
 
     def end(self) -> None:
         """The service is about to end: readers are let go, and nothing more is begun."""

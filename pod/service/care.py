@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from pod.errors import PodBusy, PodError, PodExists, UsageProblem
+from pod.events import Event
 from pod.host import Hosted, PodHost, RestartPolicy
 from pod.log import inbox
 from pod.log.files import Files, label_of
@@ -27,9 +28,12 @@ from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import load_manifest
 from pod.peek import Glance, glance
 from pod.pod import Pod
+from pod.removing import Held, remove
 from pod.result import RunResult, result_without_run
 from pod.service.feed import Channel, Reader
 from pod.service.shelf import Shelf
+from pod.service.telling import Telling
+from pod.service.webhooks import KINDS
 
 DUE = frozenset({"stopped short", "answered", "queued", "yielded"})
 """How pods stand that somebody should go on with."""
@@ -42,6 +46,13 @@ OVER = frozenset({"new", "finished", "failed", "limit", "cancelled", "yielded"})
 
 SPEAKING = frozenset({"send", "approve", "deny"})
 """Commands that give a pod something to do."""
+
+
+T = TypeVar("T")
+
+
+class InUse(PodError):
+    """The pod runs in this service, or is about to."""
 
 
 @dataclass(eq=False)
@@ -60,6 +71,7 @@ class Care:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     restart: RestartPolicy = field(default_factory=lambda: RestartPolicy("on_failure"))
     told: Callable[[RunResult], object] = lambda result: None
+    telling: Telling = field(default_factory=Telling)
     _channels: dict[str, Channel] = field(default_factory=dict[str, Channel], init=False)
     _hosted: dict[str, Hosted] = field(default_factory=dict[str, Hosted], init=False)
     _busy: set[str] = field(default_factory=set[str], init=False)
@@ -131,6 +143,7 @@ class Care:
                 await self._make(manifest, name)
             elif await anyio.to_thread.run_sync(self._made_by, name) != key:
                 raise PodExists(f"there is a pod {name!r} already: send it a message, or take another name")
+            await self.telling.watch(name)
             if task is not None:
                 await anyio.to_thread.run_sync(self.say, folder, task, key)
         finally:
@@ -224,9 +237,14 @@ class Care:
             finally:
                 channel.ends()
 
+        def heard(event: Event) -> None:
+            if event.type in KINDS:
+                self.telling.news(name)
+
+        await self.telling.watch(name)
         if self._ending:
             return None
-        opens = partial(Pod.reopen, name, home=self.home, observers=[channel.bus.publish], **self.options)
+        opens = partial(Pod.reopen, name, home=self.home, observers=[channel.bus.publish, heard], **self.options)
         try:
             hosted = self.host.take(name, opens, driven, restart=self.restart)
         except UsageProblem:
@@ -236,6 +254,7 @@ class Care:
             result = await hosted.wait()
         finally:
             del self._hosted[name]
+            self.telling.news(name)
         return None if isinstance(hosted.error, PodBusy | UsageProblem) or not hosted.starts else result
 
     async def halt(self, within: float) -> None:
@@ -250,6 +269,36 @@ class Care:
         for hosted in running:
             hosted.interrupt()
             await hosted.over.wait()
+
+    # -- changing ---------------------------------------------------------------------------------------------
+
+    async def alone(self, name: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Does something to a pod that does not run here meanwhile. Raises `InUse`, and what `work` does."""
+        if name in self._busy:
+            raise InUse(
+                f"pod {name!r} runs here, or waits for its place: stop it first (POST /v1/pods/{name}/stop), and ask again when that is over"
+            )
+        self._busy.add(name)
+        try:
+            return await work()
+        finally:
+            self._busy.discard(name)
+            again = self._again.pop(name, None)
+            self.left(name)
+            if again is not None and not self._ending:
+                self.wake(name, at_all_events=again)
+
+    async def remove(self, name: str) -> Held:
+        """Removes a pod for good; what it held. Raises `InUse`, `PodNotFound`, `PodBusy`."""
+
+        async def gone() -> Held:
+            found = await anyio.to_thread.run_sync(remove, self.home, name)
+            await anyio.to_thread.run_sync(self._files.unlink, self._mark_path(name))
+            return found
+
+        found = await self.alone(check_name(name), gone)
+        self.telling.news(name)
+        return found
 
     # -- after a restart --------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -15,7 +15,9 @@ SECONDS = (1, 5, 15, 60, 300, 900, 3_600, 14_400, 86_400)
 class Metrics:
     """The figures of one service. No pod's name is in them: names may say what nobody else should read, and there may be many."""
 
-    def __init__(self, *, running: Callable[[], int], readers: Callable[[], int]) -> None:
+    def __init__(
+        self, *, running: Callable[[], int], readers: Callable[[], int], waiting: Mapping[str, Callable[[], int]]
+    ) -> None:
         self._registry = registry = CollectorRegistry()
         Gauge("pod_running", "Pods that run here or wait for a place", registry=registry).set_function(running)
         Gauge("pod_event_readers", "Streams of events that are open", registry=registry).set_function(readers)
@@ -27,6 +29,19 @@ class Metrics:
         )
         self._requests = Counter("pod_requests", "Requests to models of runs that ended here", registry=registry)
         self._compactions = Counter("pod_compactions", "Compactions of runs that ended here", registry=registry)
+
+        self._webhooks = Counter(
+            "pod_webhooks", "Attempts of webhooks, by what came of them", ["receiver", "outcome"], registry=registry
+        )
+        told = Gauge(
+            "pod_webhooks_waiting", "Events that a receiver is still to accept", ["receiver"], registry=registry
+        )
+        for receiver, many in waiting.items():
+            told.labels(receiver).set_function(many)
+
+    def webhook(self, receiver: str, outcome: str) -> None:
+        """An attempt was `accepted` or `failed`; an event was `given_up`."""
+        self._webhooks.labels(receiver, outcome).inc()
 
     def ended(self, result: RunResult) -> None:
         """A run ended."""

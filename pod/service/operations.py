@@ -22,7 +22,7 @@ class Operation:
     """
 
     name: str
-    method: Literal["GET", "POST"]
+    method: Literal["GET", "POST", "DELETE"]
     path: str
     role: Role
     says: str
@@ -36,7 +36,7 @@ class Operation:
     @property
     def writes(self) -> bool:
         """Whether it changes something, and so takes an Idempotency-Key."""
-        return self.method == "POST"
+        return self.method != "GET"
 
 
 _POD = "/v1/pods/{name}"
@@ -99,6 +99,15 @@ OPERATIONS: tuple[Operation, ...] = (
         says="A new pod that begins where this one stood.", answers={201: s.Forked}, body=s.Fork, refusals=(404,),
     ),
     Operation(
+        name="rewind", method="POST", path=f"{_POD}/rewind", role="operate", handler=Api.rewind,
+        says="Takes a pod that does not run back to an earlier point.", answers={200: s.Rewound}, body=s.Rewind, refusals=(404,),
+    ),
+    Operation(
+        name="clear", method="POST", path=f"{_POD}/clear", role="operate", handler=Api.clear,
+        says="Begins the session of a pod that does not run anew; nothing of before is carried over.", answers={200: s.Cleared},
+        body=s.Nothing, refusals=(404,),
+    ),
+    Operation(
         name="readResult", method="GET", path=f"{_POD}/result", role="read", handler=Api.result,
         says="How the pod stands, and the result of its last run.", answers={200: s.Outcome}, query=s.Waiting, refusals=(404, 409, 422),
     ),
@@ -122,6 +131,10 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         name="showPod", method="GET", path=_POD, role="read", handler=Api.show,
         says="What there is to say of a pod.", answers={200: s.Facts}, refusals=(404, 409, 422),
+    ),
+    Operation(
+        name="removePod", method="DELETE", path=_POD, role="admin", handler=Api.remove,
+        says="Removes a pod that does not run, for good.", answers={200: s.Removed}, refusals=(404,),
     ),
 )  # fmt: skip
 """All of them, in the order in which paths are looked up."""

@@ -76,6 +76,12 @@ class Fork(Given):
     at: Annotated[int, Field(ge=1, le=10**15)] | None = None
 
 
+class Rewind(Given):
+    """Back to where the pod stood after entry `to`; the log before stays, and so do the files of the working folder."""
+
+    to: Annotated[int, Field(ge=1, le=10**15)]
+
+
 class Paging(Given):
     """`after` is the name that the last page ended with."""
 
@@ -250,6 +256,37 @@ class Forked(BaseModel):
 
     pod: str
     point: int
+
+
+class Rewound(BaseModel):
+    """The entry that the pod stands behind now (where the one that was asked for was not settled, the last before it that was), and
+    what does not go along. `unfinished`: a task is under way there, which `resume` goes on with.
+    """
+
+    pod: str
+    point: int
+    asked: int
+    items: int
+    left_behind: list[str]
+    unfinished: bool
+
+
+class Cleared(BaseModel):
+    """The session begins anew behind entry `point`. `notes` is a file of the working folder with the agent's notes: it stays."""
+
+    pod: str
+    point: int
+    left_behind: list[str]
+    notes: str | None
+
+
+class Removed(BaseModel):
+    """What went for good: logs of segments, files in all, and their bytes."""
+
+    pod: str
+    segments: int
+    files: int
+    bytes: int
 
 
 class Found(BaseModel):

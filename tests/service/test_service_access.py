@@ -23,6 +23,7 @@ BODIES: dict[str, Any] = {
     "sendMessage": {"text": "x"},
     "answerApproval": {"approve": True},
     "fork": {"name": "q"},
+    "rewind": {"to": 1},
 }
 
 
