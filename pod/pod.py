@@ -436,6 +436,16 @@ class Pod(Generic[OutputT]):
         """What waits for a human."""
         return list(self.running.session.state.approvals.values())
 
+    @property
+    def last_result(self) -> RunResult[OutputT] | None:
+        """The result of the last run, as the log tells it; None before the first one, and while one is open (`resumable`)."""
+        return self.running.last_result()
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `resume` has something to go on with: an open run, an unanswered message."""
+        return self.running.session.state.unanswered
+
     async def compact(self, focus: str | None = None) -> bool:
         """Compacts by hand, between runs. Returns whether a new segment began; the reason otherwise is a warning on record."""
         running = self._open

@@ -302,8 +302,8 @@ class Running:
             try:
                 if key is not None and text is not None and await self.intake.known(key, text):
                     mine = None
-                    if not self.session.state.unanswered:
-                        return self._typed(last_result(self.session.state, self.session.folder.name))
+                    if not self.session.state.unanswered and (before := self.last_result()) is not None:
+                        return before
                 outcome = await self._begin(mine, key) or await self._stretch()
             except anyio.get_cancelled_exc_class():
                 given_back = mine is not None and key is None and self.sender_waits
@@ -376,6 +376,13 @@ class Running:
         """The outcome with the run's figures, its output of the type that the pod was opened with."""
         state = self.session.state
         return self._typed(result_of(outcome, state, self.session.folder.name, state.last_run, self.stopped_by))
+
+    def last_result(self) -> RunResult[Any] | None:
+        """The result of the last run, where it has ended."""
+        state = self.session.state
+        if state.run is not None or state.last_run is None:
+            return None
+        return self._typed(last_result(state, self.session.folder.name))
 
     def _typed(self, result: RunResult[Any]) -> RunResult[Any]:
         return result if self.output is None else self.output.typed(result)

@@ -1,4 +1,4 @@
-"""What a program lends a pod: its own object for interceptors, a scope around a run."""
+"""What a program lends a pod and is told of it: its own object, a scope around a run, how it stands."""
 
 from __future__ import annotations
 
@@ -68,3 +68,42 @@ async def test_a_scope_around_a_run_cancels_it_on_record_and_it_goes_on(rig: Rig
         over[0] = True
         again = await (pod.run("go") if when == "model" else pod.resume())
     assert again.text == "done"
+
+
+async def test_a_pod_that_is_opened_again_tells_its_last_result_and_whether_it_can_go_on(rig: Rig) -> None:
+    steps = iter([call("look"), say("done"), call("look")])
+    agent = Agent(lambda r, n: next(steps))
+
+    def look() -> str:
+        """Looks."""
+        return "seen"
+
+    async with rig.open(agent, tools=[look]) as pod:
+        assert pod.last_result is None and not pod.resumable
+        first = await pod.run("go")
+        assert pod.last_result is not None and not pod.resumable
+    async with rig.open(agent, tools=[look]) as pod:
+        assert pod.last_result is not None and pod.last_result.model_dump() == first.model_dump()
+        async with pod.start("go on") as run:
+            async for event in run:
+                if event.type == "run.started":
+                    assert pod.last_result is None, "one is under way"
+                if event.type == "tool.started":
+                    await run.interrupt("after_tools")
+        assert pod.resumable and pod.last_result is not None and pod.last_result.status == "cancelled"
+
+
+async def test_what_a_program_prints_is_short_and_says_how_it_stands(rig: Rig) -> None:
+    pod = rig.open(Agent(lambda r, n: say("done")))
+    assert repr(pod) == f"<pod 'p' in {rig.home}: not entered>"
+    async with pod:
+        assert repr(pod).endswith(": open>")
+        run = pod.start("go")
+        assert repr(run) == "<run of 'p': not begun>"
+        async with run:
+            assert repr(run) == "<run of 'p': under way>"
+            result = await run.wait()
+        assert repr(run) == "<run of 'p': ended>"
+    assert repr(pod).endswith(": closed>")
+    assert repr(result).startswith("FinishedResult(pod='p', ") and "text='done'" in repr(result)
+    assert "denials" not in repr(result), "what is as ever is left out"
