@@ -39,6 +39,9 @@ MANIFEST = Manifest.model_validate(
     {"worker": {"system_prompt": "You judge what customers write."}, "tools": {"enable": []}}
 )
 
+PATIENCE = 30
+"""Seconds without taking a line after which a caller is told no more."""
+
 ORDERS = {17: "a vase, sent on Monday", 18: "a book, sent on Tuesday"}
 
 
@@ -132,10 +135,13 @@ def create(home: Path | None = None, *, token: str | None = None, model: Model |
 
 
 async def tell(to: MemoryObjectSendStream[Line], line: Line) -> None:
-    """Tells the caller, at its own speed; nobody, where it has gone away."""
+    """Tells the caller at its own speed; nobody, where it has gone away or takes nothing any more."""
     try:
-        await to.send(line)
-    except anyio.BrokenResourceError:
+        with anyio.fail_after(PATIENCE):
+            await to.send(line)
+    except TimeoutError:
+        to.close()
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass
 
 
