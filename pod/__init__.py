@@ -19,17 +19,19 @@ if TYPE_CHECKING:
     from interceptors.purse import Purse
     from pod.errors import LogDamaged, PodBusy, PodError, PodNotFound, StoreError, UsageProblem
     from pod.events import Event
+    from pod.handle import RunHandle
     from pod.hooks import Block, GoOn, Hook
     from pod.host import PodHost, RestartPolicy
     from pod.log.folder import default_home, pod_names
     from pod.manifest import Manifest, ManifestError, load_manifest
-    from pod.pod import Pod, RunHandle
-    from pod.result import RunFailed, RunResult
+    from pod.pod import Pod
+    from pod.result import FinishedResult, RunFailed, RunResult
     from pod.transfer import export_pod, import_pod
 
 _PUBLIC = {
     "Block": "pod.hooks",
     "Event": "pod.events",
+    "FinishedResult": "pod.result",
     "GoOn": "pod.hooks",
     "Hook": "pod.hooks",
     "LogDamaged": "pod.errors",
@@ -43,7 +45,7 @@ _PUBLIC = {
     "Purse": "interceptors.purse",
     "RestartPolicy": "pod.host",
     "RunFailed": "pod.result",
-    "RunHandle": "pod.pod",
+    "RunHandle": "pod.handle",
     "RunResult": "pod.result",
     "StoreError": "pod.errors",
     "UsageProblem": "pod.errors",
@@ -57,6 +59,7 @@ _PUBLIC = {
 __all__ = [
     "Block",
     "Event",
+    "FinishedResult",
     "GoOn",
     "Hook",
     "LogDamaged",

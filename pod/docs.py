@@ -92,7 +92,7 @@ def events_markdown() -> str:
         if len(rows) > 2:
             parts.append("\n".join(rows) + "\n")
     parts.append("## The result\n\n" + inspect.cleandoc(RunResult.__doc__ or "") + "\n")
-    parts.append("\n".join(fields_table(RunResult)) + "\n")
+    parts.append("\n".join(fields_table(RunResult[Any])) + "\n")
     codes = [f"| {status} | {code} |" for status, code in EXIT.items()]
     codes += [f"| failed: {kind} | {code} |" for kind, code in EXIT_BY_KIND.items()]
     parts.append("\n".join(["| how a run ended | exit code |", "| --- | --- |", *codes]) + "\n")

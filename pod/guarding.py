@@ -38,7 +38,7 @@ def protected_places(manifest: Manifest, home: Path, cwd: Path, files: Sequence[
     """
     roots = [Path(os.path.realpath(cwd / root)) for root in (".", *manifest.scope.write)]
     found = [*of_the_home(home, roots), *_of_the_user(), *files]
-    found += [Path(each) for each in (manifest.worker.system_prompt_file, manifest.worker.output_schema) if each]
+    found += [Path(each) for each in (manifest.worker.system_prompt_file, manifest.worker.output_schema_file) if each]
     for command in (*(server.command for server in manifest.mcp), *(hook.command for hook in manifest.hooks)):
         found += _programs(command or (), cwd)
     for reference in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Any, Generic, Literal, Self, TypeAlias, get_args
 
 import anyio
 from anyio.abc import TaskGroup
@@ -13,14 +13,14 @@ from anyio.abc import TaskGroup
 from pod.bus import PASSING, Subscription
 from pod.errors import UsageProblem
 from pod.events import Event, Init, Result
-from pod.result import RunResult, failed_result
+from pod.result import OutputT, RunResult, failed_result
 from pod.running import Running
 
 Interrupt: TypeAlias = Literal["now", "after_tools", "after_segment"]
 """When an interrupted run ends: at once, after the calls under way, or when its next segment begins."""
 
 
-class RunHandle:
+class RunHandle(Generic[OutputT]):
     """A run under way. Iterate it for its events, steer it, interrupt it, wait for its result.
 
     The first event is `init`, the last one `result`, also where the run raises: then its status is `failed`.
@@ -44,11 +44,15 @@ class RunHandle:
         self._begun = self._ended = False
         self._subscription: Subscription | None = None
         self._done = anyio.Event()
-        self._result: RunResult | None = None
+        self._result: RunResult[OutputT] | None = None
         self._error: BaseException | None = None
         self._scope = anyio.CancelScope()
         self._missed: deque[Event] = deque()
         self._last = 0
+
+    def __repr__(self) -> str:
+        stands = "not begun" if self._subscription is None else "ended" if self._done.is_set() else "under way"
+        return f"<run of {self._running.session.folder.name!r}: {stands}>"
 
     async def __aenter__(self) -> Self:
         if self._subscription is not None:
@@ -104,7 +108,7 @@ class RunHandle:
 
     def _end(self) -> Result:
         state = self._running.session.state
-        result = self._result
+        result: RunResult[Any] | None = self._result
         if result is None and self._error is not None:
             result = failed_result(self._error, state, self._running.session.folder.name)
         if self._ended or result is None:
@@ -112,14 +116,14 @@ class RunHandle:
         self._ended = True
         return Result(seq=state.last_seq, result=result.model_dump(mode="json"))
 
-    async def wait(self) -> RunResult:
+    async def wait(self) -> RunResult[OutputT]:
         """The result. Cancelled, the run goes on (until the block is left)."""
         self._entered()
         await self._done.wait()
         return self.result
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[OutputT]:
         """The result of a run that has ended. Raises what the run raised, or `UsageProblem` while it is under way."""
         self._entered()
         if self._error is not None:
@@ -139,7 +143,7 @@ class RunHandle:
         self._running.check_open()
         return await self._running.intake.accept(text)
 
-    async def interrupt(self, mode: Interrupt = "now") -> RunResult:
+    async def interrupt(self, mode: Interrupt = "now") -> RunResult[OutputT]:
         """Ends the run, resumable, and returns its result: now, after the calls under way, or at the next segment.
 
         Raises `UsageProblem` for another `mode`; the run goes on then.

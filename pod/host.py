@@ -8,17 +8,21 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeAlias, Unpack, get_args
 
 import anyio
 from anyio.abc import TaskGroup
 
 from pod.errors import UsageProblem
 from pod.manifest import Loaded, Manifest
+from pod.options import HomeOptions
 from pod.pod import Pod
-from pod.result import EXIT, RunResult, failed_result, last_result, result_without_run
+from pod.result import EXIT, OutputT, RunResult, V, failed_result, last_result, result_without_run
 from worker.errors import alone, holds, told
 from worker.ids import uuid7
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 Restart: TypeAlias = Literal["never", "on_failure", "always"]
 """When a hosted pod is started again: never, after a failure, or after any end that leaves something to do."""
@@ -66,29 +70,29 @@ class RestartPolicy:
 
 
 @dataclass(eq=False)
-class Hosted:
+class Hosted(Generic[OutputT]):
     """A pod in the care of a host. `starts` counts how often it was opened, `error` is what the last start raised."""
 
     name: str
     phase: Phase = "waiting"
     starts: int = 0
-    pod: Pod | None = None
+    pod: Pod[OutputT] | None = None
     error: BaseException | None = None
-    ended: RunResult | None = None
-    opens: Callable[[], Pod] = field(repr=False, kw_only=True)
-    drive: Callable[[Pod], Awaitable[RunResult]] = field(repr=False, kw_only=True)
+    ended: RunResult[OutputT] | None = None
+    opens: Callable[[], Pod[OutputT]] = field(repr=False, kw_only=True)
+    drive: Callable[[Pod[OutputT]], Awaitable[RunResult[OutputT]]] = field(repr=False, kw_only=True)
     restart: RestartPolicy = field(repr=False, kw_only=True)
     restarted: deque[float] = field(default_factory=deque[float], repr=False)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, repr=False)
     over: anyio.Event = field(default_factory=anyio.Event, repr=False)
 
-    async def wait(self) -> RunResult:
+    async def wait(self) -> RunResult[OutputT]:
         """The result of its last run, also where it failed or raised; its status is `cancelled` where it never began."""
         await self.over.wait()
         return self.result
 
     @property
-    def result(self) -> RunResult:
+    def result(self) -> RunResult[OutputT]:
         """The result of a pod that is over. Raises `UsageProblem` before."""
         if self.ended is None:
             raise UsageProblem(f"pod {self.name!r} is not over yet: await its wait()")
@@ -163,8 +167,9 @@ class PodHost:
         name: str,
         key: str | None = None,
         restart: RestartPolicy | None = None,
-        **options: Any,
-    ) -> Hosted:
+        output_type: TypeForm[V] = Any,
+        **options: Unpack[HomeOptions],
+    ) -> Hosted[V]:
         """Takes a pod into its care; it begins when there is a place. `task` of None goes on without new input.
 
         `options` are those of `Pod.open`. The message is taken once, by its `key` (a new one, where None is given): after a crash of the
@@ -172,19 +177,22 @@ class PodHost:
         """
         key = key or uuid7()
 
-        async def drive(pod: Pod) -> RunResult:
+        async def drive(pod: Pod[V]) -> RunResult[V]:
             return await (pod.resume() if task is None else pod.run(task, key=key))
 
-        return self.take(name, lambda: Pod.open(manifest, name=name, **options), drive, restart=restart)
+        def opens() -> Pod[V]:
+            return Pod.open(manifest, name=name, output_type=output_type, **options)
+
+        return self.take(name, opens, drive, restart=restart)
 
     def take(
         self,
         name: str,
-        opens: Callable[[], Pod],
-        drive: Callable[[Pod], Awaitable[RunResult]],
+        opens: Callable[[], Pod[V]],
+        drive: Callable[[Pod[V]], Awaitable[RunResult[V]]],
         *,
         restart: RestartPolicy | None = None,
-    ) -> Hosted:
+    ) -> Hosted[V]:
         """`start` for a pod that `opens` makes and `drive` drives, once it is entered. Each start calls both again."""
         if self._group is None:
             raise UsageProblem("this host is not entered: use it inside of `async with PodHost() as host`")

@@ -6,11 +6,11 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack, cast, get_args
 
 import anyio
 from anyio.abc import TaskGroup
@@ -28,20 +28,33 @@ from pod.instructions import Instructions, collect
 from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
-from pod.log.folder import PodFolder, check_name, default_home, home_of, is_shared
-from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
+from pod.log.folder import PodFolder, check_name, default_home
+from pod.manifest import Loaded, Manifest, load_manifest
 from pod.manifest.project import said_of
 from pod.names import as_name
+from pod.options import (
+    WANTED,
+    NamedOptions,
+    OpenOptions,
+    Options,
+    compact_models_given,
+    models_given,
+    output_of,
+    overridden,
+    path_of,
+    whole,
+    with_output,
+)
 from pod.output import OutputSchema
 from pod.proof import check_numbers, fits, numbers_of
 from pod.reading import SessionReader
 from pod.recovery import end_labelled
-from pod.result import RunResult
+from pod.result import OutputT, RunResult, V
 from pod.running import Running
 from pod.servers import check_required, place_of, servers_of, with_servers
 from pod.services import Services
 from pod.session import Session
-from pod.stored import kept, move, moved, restore, with_overrides
+from pod.stored import keep_schema, kept, move, moved, restore
 from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
@@ -52,30 +65,14 @@ from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What `Pod.open` was given besides the manifest."""
-
-    name: str | None = None
-    cwd: Path | None = None
-    home: Path | None = None
-    tools: Sequence[Tool | Callable[..., Any]] = ()
-    interceptors: Sequence[Interceptor] = ()
-    hooks: Sequence[Hook] = ()
-    model: Model | str | None = None
-    compact_model: Model | str | None = None
-    deps: Any = None
-    headless: bool = True
-    must_exist: bool = False
-    on_yield: Callable[[Yielded], Any] | None = None
-    observers: Sequence[Callable[[Event], object]] = ()
-    purse: Purse | None = None
-    files: Files | None = None
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
 
 
-class Pod:
+class Pod(Generic[OutputT]):
     """One agent with a durable session. Make one with `Pod.open` and use it as an async context manager.
+
+    With `output_type=` it is a `Pod` of that type: `Pod[Answer]`, its runs end as `RunResult[Answer]`.
 
     All methods that change the pod are durable when they return. One `Pod` belongs to one event loop.
     """
@@ -113,28 +110,31 @@ class Pod:
         observers: Sequence[Callable[[Event], object]] = (),
         purse: Purse | None = None,
         files: Files | None = None,
-    ) -> Pod:
+        output_type: TypeForm[V] = Any,
+    ) -> Pod[V]:
         """A pod from a manifest (a path, a shipped name, or a `Manifest`), made or reopened by name when it is entered.
 
         `cwd` is the agent's working folder, `home` where pods lie (default `$POD_HOME`). `overrides` are texts `section.key=value`
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
         decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
-        is handed to tools; `purse` bounds what several pods spend together. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
-        `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
+        is handed to tools and interceptors; `purse` bounds what several pods spend together. `output_type` is the type of the final answer (whatever
+        pydantic can make a JSON Schema of): it comes before `[worker] output_schema`, and its schema stays with the pod. Raises `ManifestError`;
+        entering raises `PodBusy`, `LogDamaged`, `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
-        folder, root = _whole(cwd, "cwd"), _whole(home, "home")
+        folder, root = whole(cwd, "cwd"), whole(home, "home")
+        output = output_of(output_type)
         if name is not None:
             check_name(name)
         if not isinstance(manifest, Manifest | Loaded):
             with in_a_folder():
                 manifest = load_manifest(
-                    _path(manifest, WANTED), overrides, cwd=folder, trusted=trusted, model_required=model is None
+                    path_of(manifest, WANTED), overrides, cwd=folder, trusted=trusted, model_required=model is None
                 )
         elif trusted is not None:
             raise UsageProblem("trusted= is about loading a manifest, and this one is loaded: give its path")
         else:
-            manifest = _overridden(manifest, overrides, folder)
+            manifest = overridden(manifest, overrides, folder)
         asynchronous = next((each for each in observers if iscoroutinefunction(each)), None)
         if asynchronous is not None:
             raise UsageProblem(
@@ -142,31 +142,47 @@ class Pod:
             )
         options = Options(
             name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, hooks=hooks, model=model, compact_model=compact_model,
-            deps=deps, headless=headless, on_yield=on_yield, observers=observers, purse=purse, files=files,
+            deps=deps, headless=headless, on_yield=on_yield, observers=observers, purse=purse, files=files, output=output,
         )  # fmt: skip
-        return cls(manifest, options)
+        return cast("Pod[V]", cls(with_output(manifest, output), options))  # of a subclass, where that was asked
 
     @classmethod
-    def reopen(cls, name: str, *, home: str | os.PathLike[str] | None = None, **options: Any) -> Pod:
+    def reopen(
+        cls,
+        name: str,
+        *,
+        home: str | os.PathLike[str] | None = None,
+        output_type: TypeForm[V] = Any,
+        **options: Unpack[OpenOptions],
+    ) -> Pod[V]:
         """A pod that exists, with the manifest that is in force in its session: the one that it was last given.
 
-        Another `cwd` than its own moves it there for good, the roots of its scope in the folder before with it.
+        `options` are those of `Pod.open`. Without an `output_type` the schema of the one before still holds, and the output is plain
+        JSON; another one applies from the next answer on. Another `cwd` than its own moves it there for good, the roots of its
+        scope in the folder before with it.
 
         Raises `PodNotFound`, `UsageProblem`.
         """
-        root = _whole(home, "home") or default_home()
-        found, cwd = kept(PodFolder(root, check_name(name))), options.pop("cwd", None)
+        root = whole(home, "home") or default_home()
+        found, cwd = kept(PodFolder(root, check_name(name))), options.get("cwd")
         found.require("manifest", "files", *([] if cwd else ["cwd"]))
         assert found.manifest is not None  # else it was raised
         made = found.manifest
-        if cwd and (folder := _whole(cwd, "cwd")):
+        if cwd and (folder := whole(cwd, "cwd")):
             made = moved(made, found.cwd, Path(os.path.realpath(folder)))
-        return cls.open(made, name=name, home=root, cwd=cwd or found.cwd, **options)
+        options["cwd"] = cwd or found.cwd
+        return cls.open(made, name=name, home=root, output_type=output_type, **options)
 
     @classmethod
     def run_sync(
-        cls, manifest: str | os.PathLike[str] | Manifest, task: str, *, backend: str = "asyncio", **options: Any
-    ) -> RunResult:
+        cls,
+        manifest: str | os.PathLike[str] | Manifest | Loaded,
+        task: str,
+        *,
+        backend: str = "asyncio",
+        output_type: TypeForm[V] = Any,
+        **options: Unpack[NamedOptions],
+    ) -> RunResult[V]:
         """Runs one task to its end, for scripts without an event loop; inside of one it raises `UsageProblem`. Raises what `open`,
         entering and `run` do; for a blank task no pod is made."""
         said(task)
@@ -176,11 +192,15 @@ class Pod:
                 "use `async with Pod.open(...) as pod: result = await pod.run(...)`"
             )
 
-        async def main() -> RunResult:
-            async with cls.open(manifest, **options) as pod:
+        async def main() -> RunResult[V]:
+            async with cls.open(manifest, output_type=output_type, **options) as pod:
                 return await pod.run(task)
 
         return anyio.run(main, backend=backend)
+
+    def __repr__(self) -> str:
+        stands = "open" if self._entered else "closed" if self.opened else "not entered"
+        return f"<pod {self.name!r} in {self.home}: {stands}>"
 
     # -- entering ---------------------------------------------------------------------------------------------
 
@@ -206,11 +226,11 @@ class Pod:
                 f"the working folder {self.cwd} {'is not a folder' if self.cwd.exists() else 'does not exist'}"
             )
         tools = setup.tools_of(m, o.tools)
-        models = _given(o.model, m, tools)
+        models = models_given(o.model, m, tools)
         users = setup.user_interceptors(m, o.interceptors)
         hooks = setup.user_hooks(m, o.hooks)
-        output = OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None
-        compact_models = _compact_models(o.compact_model, m, models)
+        output = o.output or (OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None)
+        compact_models = compact_models_given(o.compact_model, m, models)
         await anyio.to_thread.run_sync(check_sandbox, m, self.cwd, self.home)
         for model in {id(x): x for x in (*models, *compact_models)}.values():
             self._stack.push_async_callback(model.aclose)
@@ -282,6 +302,8 @@ class Pod:
             gate = found.gate
             restore(found, lambda: self._texts(tools, output, tag, self._instructions(found, gate), gate))
             move(found, self.cwd)
+            if self._options.output is not None:
+                keep_schema(found, self._options.output.text)
             return found
         options = self._journal(model)
         blobs = self._texts(tools, output, tag, self._instructions(None, options["gate"]), options["gate"])
@@ -355,7 +377,7 @@ class Pod:
 
     # -- running ----------------------------------------------------------------------------------------------
 
-    async def run(self, text: str, *, key: str | None = None) -> RunResult:
+    async def run(self, text: str, *, key: str | None = None) -> RunResult[OutputT]:
         """Runs with a new user message to the end. Cancelled, the run's end is on record, and input that nothing came of is given back.
 
         With a `key` the message is taken once, for as long as the pod lives: the same call again, after a crash too, goes on with its run,
@@ -366,14 +388,14 @@ class Pod:
         """
         return await self._open.drive(said(text), key=key)
 
-    async def resume(self) -> RunResult:
+    async def resume(self) -> RunResult[OutputT]:
         """Goes on without new input: an open run, an unanswered message, a run that stopped early.
 
         Raises `UsageProblem` where nothing is left to do.
         """
         return await self._open.drive(None)
 
-    def start(self, text: str | None) -> RunHandle:
+    def start(self, text: str | None) -> RunHandle[OutputT]:
         """A handle on a new run (None: go on without new input). Enter it to begin. Raises `UsageProblem` for blank text."""
         if text is not None:
             said(text)
@@ -413,6 +435,16 @@ class Pod:
     def approvals(self) -> list[Any]:
         """What waits for a human."""
         return list(self.running.session.state.approvals.values())
+
+    @property
+    def last_result(self) -> RunResult[OutputT] | None:
+        """The result of the last run, as the log tells it; None before the first one, and while one is open (`resumable`)."""
+        return self.running.last_result()
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `resume` has something to go on with: an open run, an unanswered message."""
+        return self.running.session.state.unanswered
 
     async def compact(self, focus: str | None = None) -> bool:
         """Compacts by hand, between runs. Returns whether a new segment began; the reason otherwise is a warning on record."""
@@ -477,58 +509,6 @@ class Pod:
         if self._closed:
             raise UsageProblem(f"pod {self.name!r} is closed: enter it again (`async with pod`)")
         return self.running
-
-
-def _overridden(manifest: Manifest | Loaded, overrides: Sequence[str], cwd: Path | None) -> Manifest | Loaded:
-    """A manifest that was read or made before, with the overrides laid over it. Raises `ManifestError`."""
-    made = manifest if isinstance(manifest, Manifest) else manifest.manifest
-    if overrides:
-        with in_a_folder():
-            made = with_overrides(made, overrides, Path(os.path.realpath(cwd or Path.cwd())))
-    problems = [p for p in (*check(made), *unsupported(made)) if p.severity == "error"]
-    if problems:
-        raise ManifestError(problems)
-    return made if isinstance(manifest, Manifest) else replace(manifest, manifest=made, digest=made.digest)
-
-
-WANTED = "the manifest is a path, the name of a shipped one, a Manifest or a Loaded"
-
-
-def _path(given: Any, wanted: str) -> str:
-    if isinstance(given, str):
-        return given
-    named: Any = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
-    if isinstance(named, str):
-        return named
-    raise UsageProblem(f"{wanted}, not {type(given).__name__} ({ascii(given)[:60]})")
-
-
-def _whole(given: object, what: str) -> Path | None:
-    """A folder that a program named, without the current folder's part; None where it named none."""
-    if given is None:
-        return None
-    if what == "home" and isinstance(given, str) and is_shared(given):
-        return home_of(given)
-    with in_a_folder():
-        return Path(_path(given, f"{what} is a path")).absolute()
-
-
-def _given(given: Model | str | None, manifest: Manifest, tools: Mapping[str, Tool]) -> tuple[Model, ...]:
-    if given is None:
-        return setup.pod_models(manifest, tools)
-    if isinstance(given, str):
-        named = setup.renamed(manifest.model, given)
-        return setup.pod_models(manifest.model_copy(update={"model": named}), tools)
-    return (given,)
-
-
-def _compact_models(given: Model | str | None, manifest: Manifest, models: tuple[Model, ...]) -> tuple[Model, ...]:
-    if isinstance(given, str):
-        return setup.models_of(setup.renamed(manifest.model, given))
-    if given is not None:
-        return (given,)
-    section = manifest.compaction.model if manifest.compaction else None
-    return models if section is None or section.name is None else setup.models_of(section)
 
 
 async def _closed(session: Session) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, cast
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field, PrivateAttr, field_serializer
+from typing_extensions import TypeVar
 
 from interceptors.approvals import ApprovalAsked
 from pod.errors import PodError
@@ -14,6 +15,11 @@ from pod.state import PodState
 from worker import results as w
 from worker.errors import told
 from worker.items import AssistantItem
+
+OutputT = TypeVar("OutputT", default=Any)
+"""The type of a pod's answers (`output_type=`)."""
+
+V = TypeVar("V", default=Any)
 
 Status: TypeAlias = Literal["finished", "failed", "paused", "limit", "cancelled", "yielded"]
 
@@ -37,7 +43,7 @@ EXIT_BY_KIND: dict[str, int] = {
 class RunFailed(PodError):
     """Raised by `raise_for_status`: the run did not finish. `result` has everything."""
 
-    def __init__(self, result: RunResult) -> None:
+    def __init__(self, result: RunResult[Any]) -> None:
         self.result = result
         self.exit_code = result.exit_code
         why = result.error or result.why_runtime_stopped
@@ -45,8 +51,11 @@ class RunFailed(PodError):
         super().__init__(f"the run of {result.pod!r} ended as {result.status}{kind}{f': {why}' if why else ''}")
 
 
-class RunResult(BaseModel):
+class RunResult(BaseModel, Generic[OutputT], frozen=True):
     """A run's end. `text` is None unless it finished; `partial` is what a failed run had said.
+
+    `output` is the answer as JSON where there is an output schema, as an object where the pod was opened with an `output_type`;
+    None unless it finished. Written as JSON, it is what the model answered.
 
     `approvals` are the ids of questions that a human must answer first (`details` says what they ask and how they are answered),
     `queued` those of stored messages that no request has seen yet. `requests` are the worker's own, `compaction_requests` those
@@ -57,15 +66,13 @@ class RunResult(BaseModel):
     restarts and without what it waited for a human or lay stopped.
     """
 
-    model_config = ConfigDict(frozen=True)
-
     pod: str
     session: str
     segment: str
     run: str | None
     status: Status
     text: str | None = None
-    output: Any = None
+    output: OutputT | None = None
     partial: str = ""
     error: str | None = None
     error_kind: str | None = None
@@ -97,11 +104,38 @@ class RunResult(BaseModel):
     resumable: bool = True
     exit_code: int = 0
 
-    def raise_for_status(self) -> RunResult:
+    _answered: Any = PrivateAttr(default=None)
+
+    def raise_for_status(self) -> FinishedResult[OutputT]:
         """Itself where the run finished. Raises `RunFailed` otherwise."""
+        if isinstance(self, FinishedResult):
+            return self
         if self.status != "finished":
             raise RunFailed(self)
-        return self
+        return FinishedResult[OutputT](**dict(self))  # one that was read from a stream
+
+    def with_output(self, output: V, answered: Any) -> RunResult[V]:
+        """The same with an object as its output; `answered` is the JSON value that it was made of."""
+        made: Any = self.model_copy(update={"output": output})
+        made._answered = answered
+        return made
+
+    @field_serializer("output")
+    def _as_answered(self, output: Any) -> Any:
+        return output if self._answered is None else self._answered
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What differs from the defaults: of some thirty fields the few that say something."""
+        fields = type(self).model_fields
+        return [(name, value) for name, value in self if value != fields[name].get_default(call_default_factory=True)]
+
+
+class FinishedResult(RunResult[OutputT], Generic[OutputT], frozen=True):
+    """The end of a run that finished: it has a `text`, and an `output` where one was asked for."""
+
+    status: Literal["finished"]
+    text: str = ""
+    output: OutputT = cast("Any", None)  # so without an output schema
 
 
 def whole_counts(by: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int | float]]:
@@ -234,4 +268,4 @@ def result_of(outcome: w.Outcome, state: PodState, pod: str, run: str | None, st
     fields["exit_code"] = EXIT_BY_KIND.get(kind, EXIT[fields["status"]])
     if stopped == "SIGTERM":
         fields["exit_code"] = 143
-    return RunResult.model_validate(fields)
+    return (FinishedResult if isinstance(outcome, w.Finished) else RunResult).model_validate(fields)

@@ -288,7 +288,7 @@ class Running:
 
     async def drive(
         self, text: str | None, scope: anyio.CancelScope | None = None, key: str | None = None
-    ) -> RunResult:
+    ) -> RunResult[Any]:
         """One run (or, without text, the continuation of one) to its end on record.
 
         A message with a `key` is taken once: where it was before, its run goes on, or its result is given again; cancelled, it is kept.
@@ -302,8 +302,8 @@ class Running:
             try:
                 if key is not None and text is not None and await self.intake.known(key, text):
                     mine = None
-                    if not self.session.state.unanswered:
-                        return last_result(self.session.state, self.session.folder.name)
+                    if not self.session.state.unanswered and (before := self.last_result()) is not None:
+                        return before
                 outcome = await self._begin(mine, key) or await self._stretch()
             except anyio.get_cancelled_exc_class():
                 given_back = mine is not None and key is None and self.sender_waits
@@ -372,10 +372,20 @@ class Running:
         with anyio.CancelScope(shield=True):
             await self._left.wait()
 
-    def result(self, outcome: Outcome) -> RunResult:
-        """The outcome with the run's figures."""
+    def result(self, outcome: Outcome) -> RunResult[Any]:
+        """The outcome with the run's figures, its output of the type that the pod was opened with."""
         state = self.session.state
-        return result_of(outcome, state, self.session.folder.name, state.last_run, self.stopped_by)
+        return self._typed(result_of(outcome, state, self.session.folder.name, state.last_run, self.stopped_by))
+
+    def last_result(self) -> RunResult[Any] | None:
+        """The result of the last run, where it has ended."""
+        state = self.session.state
+        if state.run is not None or state.last_run is None:
+            return None
+        return self._typed(last_result(state, self.session.folder.name))
+
+    def _typed(self, result: RunResult[Any]) -> RunResult[Any]:
+        return result if self.output is None else self.output.typed(result)
 
     async def prepare(self) -> Outcome | None:
         """Everything before the first request of a run or of its continuation; the run's end where a hook refuses it."""

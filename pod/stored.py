@@ -161,6 +161,16 @@ def move(session: Session, now: Path) -> None:
     session.writer.sync_now()
 
 
+def keep_schema(session: Session, schema: str) -> None:
+    """Puts on record, durably, that answers are to meet another schema from now on; nothing where it is the same. Blocks."""
+    found = kept(session.folder).manifest
+    if found is None or found.worker.output_schema == schema:
+        return
+    manifest = found.model_copy(update={"worker": found.worker.model_copy(update={"output_schema": schema})})
+    record_change(session, manifest, changes(found, manifest))
+    session.writer.sync_now()
+
+
 def with_overrides(manifest: Manifest, overrides: Iterable[Override], cwd: Path) -> Manifest:
     """A manifest that was made or stored with `section.key=value` laid over it; paths start from `cwd`. Raises `ManifestError`."""
     from pod.manifest.expand import resolve_layer

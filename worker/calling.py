@@ -128,7 +128,7 @@ class Caller:
             complaint = f"the arguments of {tool.name} could not be checked: {type(e).__name__}: {told(e)}"
         if complaint:
             return self._error(call, complaint, tool)
-        context = ic.CallContext(call, tool, arguments, self.history, self.tag)
+        context = ic.CallContext(call, tool, arguments, self.history, self.tag, self.deps)
         for interceptor in self.interceptors:
             if not ic.overrides(interceptor, "before_tool"):
                 continue

@@ -27,7 +27,7 @@ class RequestContext:
     """What an interceptor sees of the next request. Read-only.
 
     `history` holds the view so far, the queue and the run's counters; `occupancy` is the number for this very view;
-    `budget` that of the model that will be asked first.
+    `budget` that of the model that will be asked first. `deps` is the embedder's own object.
     """
 
     history: History
@@ -39,6 +39,7 @@ class RequestContext:
     first: bool
     now: float
     wall: float
+    deps: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +111,14 @@ CONTINUE = Continue()
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """What an interceptor sees of a call: the call, its tool, its valid arguments."""
+    """What an interceptor sees of a call: the call, its tool, its valid arguments, the embedder's `deps`."""
 
     call: ToolCallItem
     tool: Tool
     arguments: dict[str, Any]
     history: History
     tag: str
+    deps: Any = None
 
 
 @dataclass(frozen=True, slots=True)

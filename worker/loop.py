@@ -207,6 +207,7 @@ class Worker:
             first=self._first,
             now=self.sender.clock(),
             wall=time.time(),
+            deps=self.caller.deps,
         )
 
     def record(self, answered: Answered) -> None:

@@ -44,7 +44,7 @@ def make_worker(
 
     `model` and `fallback` are models or names (`provider:model`); who makes the worker closes them. Plain functions
     among `tools` are made into tools. `journal` is where records go, by default a list in memory (`MemoryJournal`).
-    `deps` and `services` are handed to tools, `cwd` is their folder. `max_output_tokens` and `buffer` are tokens (0:
+    `deps` and `services` are handed to tools (`deps` to interceptors too), `cwd` is their folder. `max_output_tokens` and `buffer` are tokens (0:
     what the model gives). `tag` marks the orders of interceptors; name it in `system` where they give some.
 
     Nothing here compacts: a request above what the model's window leaves ends the run as `Failed("over_budget")`.

@@ -76,7 +76,7 @@ def prove(plan: Plan, args: argparse.Namespace) -> None:
     files = plan.manifest.files if isinstance(plan.manifest, Loaded) else ()
     found = collect(plan.cwd, manifest.worker.instructions, manifest.scope.read).files if args.output else ()
     read = (path for path, _ in found)
-    not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema, *read))
+    not_over(args.output, (*files, manifest.worker.system_prompt_file, manifest.worker.output_schema_file, *read))
     _prove(manifest, plan)
     _check_keys(manifest)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pod.manifest.errors import KeyPath, Problem, key_label
 from pod.manifest.source import Layer
-from pod.manifest.values import is_array, is_table
+from pod.manifest.values import is_array, is_json_object, is_table
 
 _VARIABLE = re.compile(r"\$\$|\$\{([^}]*)\}|\$\{")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -23,6 +23,10 @@ _PROMPT_NAME = re.compile(r"(\$?)\$(?:(cwd|platform|tools|pod)(?![A-Za-z0-9_])|\
 
 URLS: tuple[tuple[str, ...], ...] = (("model", "base_url"), ("compaction", "model", "base_url"))
 FILES: tuple[tuple[str, ...], ...] = (("worker", "system_prompt_file"), ("worker", "output_schema"))
+"""Keys that name files."""
+SCHEMA = ("worker", "output_schema")
+"""The one of them that may be a file or what would stand in it."""
+
 ROOTS: tuple[tuple[str, ...], ...] = (("scope", "read"), ("scope", "write"))
 
 MANIFEST_DIR = "{manifest_dir}"
@@ -85,9 +89,14 @@ def resolve_layer(layer: Layer, *, cwd: Path, manifest_dir: Path, env: Mapping[s
     for paths, change in ((URLS, url), (FILES, file), (ROOTS, root)):
         for path in paths:
             holder = _table(layer.data, path[:-1])
-            if holder is not None and path[-1] in holder:
+            if holder is not None and path[-1] in holder and not in_place(path, holder[path[-1]]):
                 holder[path[-1]] = _changed(holder[path[-1]], change, layer, path, problems)
     return problems
+
+
+def in_place(path: KeyPath, value: Any) -> bool:
+    """Whether a key that may name a file holds what would stand in it: no path, so nothing is filled in."""
+    return path == SCHEMA and isinstance(value, str) and is_json_object(value)
 
 
 def _table(data: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pod.manifest.aliases import rename
 from pod.manifest.check import findings
 from pod.manifest.errors import Finding, KeyPath, ManifestError, Problem, in_order, key_label
-from pod.manifest.expand import FILES, BadText, absolute, expand, resolve_layer
+from pod.manifest.expand import FILES, BadText, absolute, expand, in_place, resolve_layer
 from pod.manifest.fitting import Lowered, fit
 from pod.manifest.layers import Override, environment_layer, set_layer
 from pod.manifest.merge import merge
@@ -357,7 +357,12 @@ def _verify(
         yield missing if name[:1] in origins else replace(missing, file=shown(path), line=None, column=None)
     for key in FILES:
         value = getattr(manifest.worker, key[-1])
-        if value is not None and standing(key) and (why := no_file(Path(value))) is not None:
+        if (
+            value is not None
+            and not in_place(key, value)
+            and standing(key)
+            and (why := no_file(Path(value))) is not None
+        ):
             yield place(key, f"{why}: {shown(Path(value))}", key_label(key), origins)
 
 

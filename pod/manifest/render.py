@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pod.manifest.errors import KeyPath
-from pod.manifest.expand import FILES, ROOTS, URLS, escape
+from pod.manifest.expand import FILES, ROOTS, URLS, escape, in_place
 from pod.manifest.fitting import Lowered
 from pod.manifest.load import Loaded, dotted, values_of
 from pod.manifest.locate import locate
@@ -138,6 +138,6 @@ def _escape_at(data: dict[str, Any], path: KeyPath) -> None:
             return
     value = holder.get(name)
     if isinstance(value, str):
-        holder[name] = escape(value)
+        holder[name] = value if in_place(path, value) else escape(value)
     elif is_array(value):
         holder[name] = [escape(entry) for entry in value]

@@ -20,6 +20,7 @@ from pod.manifest.types import (
     Strings,
     Written,
 )
+from pod.manifest.values import is_json_object
 from pod.names import NAME_PATTERN, unfit_name
 
 Profile: TypeAlias = Literal["safe", "workspace-write", "read-only", "unattended"]
@@ -88,9 +89,16 @@ class WorkerSection(Section):
     )
     output_schema: str | None = Field(
         default=None,
-        description="A JSON Schema that the final answer must meet. Relative to the manifest that names it.",
+        description="A JSON Schema that the final answer must meet: a file, relative to the manifest that names it, or the schema "
+        "itself as a text that begins with `{`.",
         examples=["out.schema.json"],
     )
+
+    @property
+    def output_schema_file(self) -> str | None:
+        """The file of `output_schema`; None where there is none, or the schema itself stands there."""
+        given = self.output_schema
+        return None if given is None or is_json_object(given) else given
 
     @field_validator("instructions")
     @classmethod

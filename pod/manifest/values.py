@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, TypeGuard
 
@@ -17,6 +18,14 @@ def is_table(value: object) -> TypeGuard[dict[str, Any]]:
 def is_array(value: object) -> TypeGuard[list[Any]]:
     """Whether a parsed value is an array."""
     return isinstance(value, list)
+
+
+_OBJECT = re.compile(r'\s*\{\s*["}]')
+
+
+def is_json_object(text: str) -> bool:
+    """Whether a text begins as a JSON object does, which no path needs to: `{manifest_dir}/x` does not."""
+    return _OBJECT.match(text) is not None
 
 
 def leaves(value: dict[str, Any] | list[Any], path: tuple[str | int, ...] = ()) -> Iterator[Leaf]:

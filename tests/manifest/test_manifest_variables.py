@@ -8,6 +8,7 @@ import pytest
 
 from pod.manifest import ManifestError, fill_prompt, load_manifest
 from pod.manifest.expand import BadText, escape, expand
+from pod.manifest.render import to_toml
 
 MODEL = '[model]\nname = "offline:surveyor"\n'
 
@@ -66,6 +67,21 @@ def test_only_the_four_names_are_filled_into_a_prompt() -> None:
 
 def test_a_value_that_is_filled_in_is_not_filled_again() -> None:
     assert fill_prompt("$cwd", cwd="$pod", platform="", tools="", pod="x") == "$pod"
+
+
+@pytest.mark.parametrize("schema", ['{"const": "${HOME}"}', ' { "type": "integer" }', "{}"])
+def test_a_schema_itself_in_the_place_of_its_file_is_no_path(tmp_path: Path, schema: str) -> None:
+    """Nothing is filled in, and it goes through `pod manifest show --toml` as it is; `{manifest_dir}` still begins a path."""
+    path = tmp_path / "m.toml"
+    path.write_text(MODEL + f"[worker]\noutput_schema = '{schema}'\n")
+    made = load_manifest(path, env={}, cwd=tmp_path).manifest
+    assert made.worker.output_schema == schema and made.worker.output_schema_file is None
+    path.write_text(to_toml(made))
+    assert load_manifest(path, env={}, cwd=tmp_path).manifest == made
+    (tmp_path / "out.json").write_text("{}")
+    path.write_text(MODEL + "[worker]\noutput_schema = '{manifest_dir}/out.json'\n")
+    found = load_manifest(path, env={}, cwd=tmp_path).manifest.worker.output_schema_file
+    assert found == str(tmp_path.resolve() / "out.json")
 
 
 def test_paths_are_resolved_once_and_stay_b141(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,3 +88,22 @@ async def test_a_file_that_is_no_schema_is_named_and_nothing_is_made(schema: str
         async with opened:
             pass
     assert not (tmp_path / "home").exists()
+
+
+async def test_the_schema_itself_may_stand_in_the_place_of_its_file(tmp_path: Path) -> None:
+    """Its fields keep their order."""
+    text = '{"properties": {"why": {"type": "string"}, "count": {"type": "integer"}}, "required": ["count"]}'
+    made = Manifest.model_validate({"worker": {"output_schema": text}, "tools": {"enable": []}})
+    model = ScriptedModel([say("{}"), say('{"count": 3}')])
+    async with Pod.open(made, name="p", home=tmp_path / "home", cwd=tmp_path, model=model) as p:
+        assert (await p.run("count")).output == {"count": 3}
+    assert text in model.requests[0].system and "required property" in str(model.requests[1].items[-1])
+
+
+@pytest.mark.parametrize("schema", ['{"type": 3}', '{"$ref": "#"}', '{"a": '])
+async def test_a_text_that_is_no_schema_is_named_by_its_key(schema: str, tmp_path: Path) -> None:
+    made = Manifest.model_validate({"worker": {"output_schema": schema}, "tools": {"enable": []}})
+    with pytest.raises(UsageProblem, match=r"\[worker\] output_schema: the text"):
+        async with Pod.open(made, name="p", home=tmp_path / "home", cwd=tmp_path, model=ScriptedModel([])):
+            pass
+    assert not (tmp_path / "home").exists()
