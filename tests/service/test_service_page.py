@@ -118,7 +118,7 @@ def test_pods_are_listed_with_how_they_stand_found_ordered_and_made(site: Site) 
     site.click("Make it", "dialog")
     site.shows("there is a pod", "dialog")
     site.click("Cancel", "dialog")
-    assert site.browser.run("return document.querySelector('dialog')") is None
+    site.until(lambda: site.browser.run("return !document.querySelector('dialog')"), "no dialog")
     site.ask("/v1/pods/listed/asker/approvals/" + approvals(site, "listed/asker")[0], {"approve": False})
     site.settled("listed/asker")
 
