@@ -51,6 +51,7 @@ from worker.mcp.words import Screen
 from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
+from worker.tracing import Guarded, Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Options:
     observers: Sequence[Callable[[Event], object]] = ()
     purse: Purse | None = None
     files: Files | None = None
+    telemetry: Tracing | None = None
 
 
 class Pod:
@@ -113,6 +115,7 @@ class Pod:
         observers: Sequence[Callable[[Event], object]] = (),
         purse: Purse | None = None,
         files: Files | None = None,
+        telemetry: Tracing | None = None,
     ) -> Pod:
         """A pod from a manifest (a path, a shipped name, or a `Manifest`), made or reopened by name when it is entered.
 
@@ -120,7 +123,8 @@ class Pod:
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
         decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
-        is handed to tools; `purse` bounds what several pods spend together. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
+        is handed to tools; `purse` bounds what several pods spend together; `telemetry` follows its
+        runs, for instance `pod.otel.Telemetry()`. Raises `ManifestError`; entering raises `PodBusy`, `LogDamaged`,
         `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = _whole(cwd, "cwd"), _whole(home, "home")
@@ -143,6 +147,7 @@ class Pod:
         options = Options(
             name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, hooks=hooks, model=model, compact_model=compact_model,
             deps=deps, headless=headless, on_yield=on_yield, observers=observers, purse=purse, files=files,
+            telemetry=telemetry,
         )  # fmt: skip
         return cls(manifest, options)
 
@@ -238,7 +243,7 @@ class Pod:
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
             cwd=self.cwd, files=files, hooks=setup.asked_hooks(hooks, session, self.cwd), users=users, deps=o.deps,
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
-            servers=servers, share=self._share(session),
+            servers=servers, share=self._share(session), telemetry=None if o.telemetry is None else Guarded(o.telemetry),
         )  # fmt: skip
         running.bus.observers += o.observers
         running.instructions = await anyio.to_thread.run_sync(self._instructions, session, session.gate)
