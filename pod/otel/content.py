@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pod.log.redacting import gate_of
@@ -29,7 +29,10 @@ VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """Asks for content where code does not say."""
 
 LONGEST = 64 * 1024
-"""Characters of one attribute; of a history the newest messages stay, whole."""
+"""Characters of a history beyond which no older message is taken along."""
+
+PART = 16 * 1024
+"""Characters of one text."""
 
 
 def wanted(environment: Mapping[str, str] | None = None) -> bool:
@@ -46,46 +49,58 @@ class Content:
 
     def asked(self, work: ModelWork) -> Attributes:
         """The instructions and the messages of a request."""
-        system = [{"type": "text", "content": clipped(work.system, LONGEST)}]
         messages, left_out = self._newest(work.items)
         found: Attributes = {
-            "gen_ai.system_instructions": self._text(system),
-            "gen_ai.input.messages": self._text(messages),
+            "gen_ai.system_instructions": _json([{"type": "text", "content": self._text(work.system)}]),
+            "gen_ai.input.messages": _json(messages),
         }
         return found | ({"pod.content.left_out": left_out} if left_out else {})
 
     def answered(self, reply: ReplyRecord) -> Attributes:
         """The message of a reply."""
-        parts = [part for item in reply.items for part in _parts(item)]
+        parts = [part for item in reply.items if (part := self._part(item)) is not None]
         message = {"role": "assistant", "parts": parts, "finish_reason": reply.native_stop or reply.stop}
-        return {"gen_ai.output.messages": self._text([message])}
+        return {"gen_ai.output.messages": _json([message])}
 
     def called(self, work: ToolWork) -> Attributes:
         """The arguments of a call."""
-        return {"gen_ai.tool.call.arguments": self._gate.masked(clipped(work.call.arguments, LONGEST))}
+        return {"gen_ai.tool.call.arguments": self._text(work.call.arguments)}
 
     def resulted(self, result: ToolResult) -> Attributes:
         """What came of it."""
-        return {"gen_ai.tool.call.result": self._gate.masked(clipped(result.item.text(), LONGEST))}
+        return {"gen_ai.tool.call.result": self._text(result.item.text())}
 
     def _newest(self, items: Sequence[Item]) -> tuple[list[dict[str, Any]], int]:
-        room, found = LONGEST, list[dict[str, Any]]()
-        for message in _messages(reversed(items)):
-            room -= len(json.dumps(message, ensure_ascii=False))
-            if room < 0:
-                break
-            found.append(message)
-        found.reverse()
-        return found, sum(1 for _ in _messages(items)) - len(found)
+        """The newest messages for which there is room, and how many are left out."""
+        room, found, left_out = LONGEST, list[dict[str, Any]](), 0
+        for item in reversed(items):
+            if room <= 0:
+                left_out += 1
+            elif (part := self._part(item)) is not None:
+                message = {"role": _role(item), "parts": [part]}
+                room -= len(_json(message))
+                found.append(message)
+        return found[::-1], left_out
 
-    def _text(self, value: Any) -> str:
-        return json.dumps(self._gate.masked(value), ensure_ascii=False)
+    def _text(self, text: str) -> str:
+        """Masked while it is whole: a cut could leave a half that nothing knows."""
+        return clipped(self._gate.masked(text), PART)
 
-
-def _messages(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    for item in items:
-        if parts := _parts(item):
-            yield {"role": _role(item), "parts": parts}
+    def _part(self, item: Item) -> dict[str, Any] | None:
+        match item:
+            case UserItem() | AssistantItem() | ContextItem() | OrderItem():
+                return {"type": "text", "content": self._text(item.text)}
+            case ReasoningItem():
+                return {"type": "reasoning", "content": self._text(item.text)} if item.text else None
+            case ToolCallItem():
+                arguments: Any = self._gate.masked(item.parsed) if len(item.arguments) <= PART else None
+                given = self._text(item.arguments) if arguments is None else arguments
+                return {"type": "tool_call", "id": item.call_id, "name": item.name, "arguments": given}
+            case ToolResultItem():
+                return {"type": "tool_call_response", "id": item.call_id, "response": self._text(item.text())}
+            case OpaqueItem():
+                read = read_by_others(item)
+                return None if isinstance(read, OpaqueItem) else self._part(read)
 
 
 def _role(item: Item) -> str:
@@ -98,16 +113,5 @@ def _role(item: Item) -> str:
             return "user"
 
 
-def _parts(item: Item) -> list[dict[str, Any]]:
-    match item:
-        case UserItem() | AssistantItem() | ContextItem() | OrderItem():
-            return [{"type": "text", "content": item.text}]
-        case ReasoningItem():
-            return [{"type": "reasoning", "content": item.text}] if item.text else []
-        case ToolCallItem():
-            return [{"type": "tool_call", "id": item.call_id, "name": item.name, "arguments": item.parsed}]
-        case ToolResultItem():
-            return [{"type": "tool_call_response", "id": item.call_id, "response": item.text()}]
-        case OpaqueItem():
-            read = read_by_others(item)
-            return [] if isinstance(read, OpaqueItem) else _parts(read)
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -9,6 +9,7 @@ from pod.otel.records import CANCELLED
 from pod.otel.works import ERROR, OPERATION, TRIGGER, Attributes, model_named
 from pod.traced import CompactionWork, RunWork
 from worker import records as w
+from worker.memory import maker_of
 from worker.models.base import Usage
 from worker.tracing import ModelWork, Replied, Told, ToolWork, Work
 
@@ -80,8 +81,7 @@ class Meters:
             case Replied(usage=Usage() as usage):
                 self._used(usage, asking)
             case e.NativeMade():
-                maker = model_named(f"{told.item.provider}:{told.item.model}")
-                self._cost.add(told.cost_usd or 0.0, maker)
+                self._cost.add(told.cost_usd or 0.0, model_named(maker_of(told.item)))
             case w.Retry():
                 self._retries.add(1, model_named(told.model) | {ERROR: told.error})
             case w.Pruned():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pod.otel import Telemetry
-from pod.otel.content import LONGEST, wanted
+from pod.otel.content import LONGEST, PART, wanted
 from tests.otel.otel_rig import Traces, said
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, compacting, manifest, summariser
 from worker.errors import BadRequest
@@ -110,9 +110,31 @@ async def test_a_long_history_leaves_with_its_newest_messages_and_says_how_many_
         (await pod.run("QUESTION")).raise_for_status()
     last = said(traces.named("chat")[-1])
     messages = json.loads(last["gen_ai.input.messages"])
-    assert len(last["gen_ai.input.messages"]) <= 2 * LONGEST
+    assert LONGEST <= len(last["gen_ai.input.messages"]) <= LONGEST + PART + 1_000
     assert "page 10 begins" in messages[-1]["parts"][0]["response"]
     assert len(messages) + last["pod.content.left_out"] == 21
+
+
+async def test_a_text_is_cut_once_it_is_masked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cut through a secret would leave a half that nothing knows."""
+    monkeypatch.setenv("SERVICE_API_KEY", SECRET)
+    traces = Traces(capture_content=True)
+
+    @tool(max_output=PART * 4)
+    async def reads() -> str:
+        """Reads a long text."""
+        return "x" * (PART - 32) + SECRET + "y" * PART
+
+    model = ScriptedModel([call("reads"), call("look", word="z" * PART * 2), say("done")])
+    made = manifest(log={"redact": False})
+    async with rig.open(model, made, tools=[reads, look], telemetry=traces.telemetry) as pod:
+        (await pod.run("QUESTION")).raise_for_status()
+    first, second = traces.named("execute_tool")
+    for text in (said(first)["gen_ai.tool.call.result"], said(second)["gen_ai.tool.call.arguments"]):
+        assert len(text) <= PART
+    assert SECRET[:8] not in traces.text() and "xxx[secret" in said(first)["gen_ai.tool.call.result"]
+    (answer,) = json.loads(said(traces.named("chat")[1])["gen_ai.output.messages"])
+    assert isinstance(answer["parts"][0]["arguments"], str)
 
 
 @pytest.mark.parametrize(

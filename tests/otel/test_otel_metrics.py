@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pod.log import entries as e
-from tests.otel.otel_rig import Traces
+from tests.otel.otel_rig import Traces, said
+from tests.pod.native_rig import NativeAgent, native
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, capabilities, compacting, manifest, summariser
 from worker.errors import RateLimited
 from worker.models.base import Price, Usage
@@ -82,3 +83,21 @@ async def test_cost_compactions_and_prunes_are_those_of_the_log(rig: Rig, traces
     assert total(traces, "pod.cost") == pytest.approx(cost) and cost > 0
     assert result.requests == sum(p.count for p in traces.points("gen_ai.client.operation.duration")
                                   if dict(p.attributes)["gen_ai.request.model"] == "agent")  # fmt: skip
+
+
+async def test_what_a_provider_compacts_itself_is_a_request_with_its_tokens_and_its_cost(
+    rig: Rig, traces: Traces
+) -> None:
+    agent = NativeAgent(caller(10), name="sealed:one")
+    options: dict[str, Any] = {"tools": [Counted(1_000).tool]}
+    async with rig.open(agent, native(9_000), telemetry=traces.telemetry, **options) as pod:
+        (await pod.run("fetch")).raise_for_status()
+    (made,) = rig.of(e.NativeMade)
+    asked = traces.one("compact one")
+    assert traces.parent(asked) is traces.one("compaction")
+    assert said(asked)["gen_ai.usage.input_tokens"] == made.usage.input_tokens
+    assert total(
+        traces, "gen_ai.client.token.usage", gen_ai__operation__name="compact", gen_ai__token__type="input"
+    ) == (made.usage.input_tokens)
+    replies = sum(reply.cost_usd for reply in rig.of(ReplyRecord))
+    assert made.cost_usd and total(traces, "pod.cost") == pytest.approx(replies + made.cost_usd)
