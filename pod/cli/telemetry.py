@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from argparse import Namespace, _ActionsContainer  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from argparse import Namespace, _ActionsContainer  # pyright: ignore[reportPrivateUsage]
 
 LASTING = frozenset({"serve", "node"})
 """Commands that run on and on: what is amiss is told at once, not at their end."""

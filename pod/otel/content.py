@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pod.log.redacting import gate_of
+from pod.otel.records import why_ended
 from pod.otel.works import Attributes
 from worker.items import (
     AssistantItem,
@@ -59,7 +60,7 @@ class Content:
     def answered(self, reply: ReplyRecord) -> Attributes:
         """The message of a reply."""
         parts = [part for item in reply.items if (part := self._part(item)) is not None]
-        message = {"role": "assistant", "parts": parts, "finish_reason": reply.native_stop or reply.stop}
+        message = {"role": "assistant", "parts": parts, "finish_reason": why_ended(reply)}
         return {"gen_ai.output.messages": _json([message])}
 
     def called(self, work: ToolWork) -> Attributes:

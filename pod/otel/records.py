@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from interceptors.approvals import ApprovalAsked, PermissionDenied
@@ -12,6 +13,8 @@ from pod.traced import CompactionWork, RunWork
 from worker import records as w
 from worker.models.base import Usage
 from worker.tracing import ModelWork, Replied, Told, ToolWork, Work
+
+_WORD = re.compile(r"[A-Za-z0-9_.:/-]{1,64}")
 
 CANCELLED = "cancelled"
 """The `error.type` of a work that was cancelled."""
@@ -114,7 +117,7 @@ def _result(told: w.ToolResult, innermost: Work) -> Said:
 
 def _reply(reply: w.ReplyRecord) -> Attributes:
     found: Attributes = {
-        "gen_ai.response.finish_reasons": (reply.native_stop or reply.stop,), "pod.attempts": reply.attempts,
+        "gen_ai.response.finish_reasons": (why_ended(reply),), "pod.attempts": reply.attempts,
         "pod.estimate": reply.estimate,
     }  # fmt: skip
     if reply.provider_id is not None:
@@ -122,6 +125,11 @@ def _reply(reply: w.ReplyRecord) -> Attributes:
     if reply.cost_usd is not None:
         found["pod.cost_usd"] = reply.cost_usd
     return found | usage_of(reply.counts)
+
+
+def why_ended(reply: w.ReplyRecord) -> str:
+    """The provider's word for why it stopped, where it is one word; else ours."""
+    return reply.native_stop if _WORD.fullmatch(reply.native_stop) else reply.stop
 
 
 def usage_of(usage: Usage) -> Attributes:

@@ -9,9 +9,11 @@ import pytest
 
 from pod.otel import Telemetry
 from pod.otel.content import LONGEST, PART, wanted
+from pod.otel.records import why_ended
 from tests.otel.otel_rig import Traces, said
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, compacting, manifest, summariser
 from worker.errors import BadRequest
+from worker.records import ReplyRecord
 from worker.testing import ScriptedModel, call, fail, say, think
 from worker.testing.scripted import reply
 from worker.tools import ToolFault, tool
@@ -66,6 +68,13 @@ async def test_nothing_of_a_compaction_or_a_failure_leaves_by_default(rig: Rig, 
     assert traces.named("compaction") and said(traces.one("invoke_agent"))["error.type"] == "bad_request"
     text = traces.text()
     assert [word for word in ("REFUSED", "QUESTION", "Completed Tasks", "page 1 begins") if word in text] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "told"), [("end_turn", "end_turn"), ("I was ASKED to stop", "end"), ("x" * 65, "end")]
+)
+def test_a_providers_word_for_its_end_is_told_where_it_is_a_word(word: str, told: str) -> None:
+    assert why_ended(ReplyRecord(items=(), native_stop=word)) == told
 
 
 async def test_with_capture_content_messages_arguments_and_results_are_attributes(rig: Rig) -> None:

@@ -252,6 +252,28 @@ async def test_a_run_that_goes_on_links_to_the_stretch_before(rig: Rig, traces: 
     assert said(after)["gen_ai.conversation.id"] == said(before)["gen_ai.conversation.id"]
 
 
+async def test_a_run_that_waits_for_a_human_is_paused_and_its_answer_goes_on_in_a_trace_that_links_to_it(
+    rig: Rig, traces: Traces
+) -> None:
+    @tool(effect="process")
+    async def risky() -> str:
+        """Asks first."""
+        return "ok"
+
+    model = ScriptedModel([call("risky"), say("done")])
+    async with rig.open(model, tools=[risky], telemetry=traces.telemetry) as pod:
+        assert (await pod.run("go")).status == "paused"
+        assert traces.named("execute_tool") == [] and events(traces.one("segment"), "pod.approval_asked")
+        await pod.approve(pod.approvals[0].id)
+        (await pod.resume()).raise_for_status()
+    first, second = traces.named("invoke_agent")
+    assert said(first)["pod.status"] == "paused" and said(second)["pod.status"] == "finished"
+    assert said(first)["pod.run"] == said(second)["pod.run"]
+    assert [link.context.span_id for link in second.links] == [ids(first).span_id]
+    ran = traces.parent(traces.one("execute_tool"))
+    assert ran is not None and traces.parent(ran) is second
+
+
 async def test_a_new_message_begins_a_trace_without_a_link(rig: Rig, traces: Traces) -> None:
     async with rig.open(ScriptedModel([say("one"), say("two")]), telemetry=traces.telemetry) as pod:
         (await pod.run("go")).raise_for_status()
