@@ -101,7 +101,7 @@ class Carry(BaseModel):
     `refusals` what each model's server is known not to take. `checkpoint` is the one whose text is the segment's summary, where that is one.
     `notes` are the agent's notes as the last clear left them. `warned` is the item that warned this very window of its end: a
     fork and a rewind go on in a window, a compaction begins another one. `instructions` are those of the newest run,
-    `servers` how each server of tools stood last.
+    `servers` how each server of tools stood last. `trace` is the `traceparent` of the newest run, where it is traced.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -130,6 +130,7 @@ class Carry(BaseModel):
     checkpoint: Checkpoint | None = None
     runs: int = 0
     run_requests: int = 0
+    trace: str | None = None
     notes: NotesMark | None = None
     warned: str | None = None
     servers: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from os import PathLike
 from types import TracebackType
@@ -85,6 +86,8 @@ class Hosted(Generic[OutputT]):
     restarted: deque[float] = field(default_factory=deque[float], repr=False)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope, repr=False)
     over: anyio.Event = field(default_factory=anyio.Event, repr=False)
+    context: Context = field(default_factory=copy_context, repr=False)
+    """That of whoever asked for it: what begins with it belongs there, not to the pod whose place it takes."""
 
     async def wait(self) -> RunResult[OutputT]:
         """The result of its last run, also where it failed or raised; its status is `cancelled` where it never began."""
@@ -213,7 +216,7 @@ class PodHost:
             hosted = self._waiting.popleft()
             self._running[id(hosted)] = hosted
             assert self._group is not None
-            self._group.start_soon(self._care, hosted)
+            hosted.context.run(self._group.start_soon, self._care, hosted)
 
     # -- one pod ----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from worker.interceptor import Interceptor
 from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
+from worker.tracing import Tracing
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Options:
     observers: Sequence[Callable[[Event], object]] = ()
     purse: Purse | None = None
     files: Files | None = None
+    telemetry: Tracing | None = None
     output: OutputSchema | None = None
 
 
@@ -63,6 +65,7 @@ class OpenOptions(TypedDict, total=False):
     observers: Sequence[Callable[[Event], object]]
     purse: Purse | None
     files: Files | None
+    telemetry: Tracing | None
 
 
 class HomeOptions(OpenOptions, total=False):

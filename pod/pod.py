@@ -64,6 +64,7 @@ from worker.mcp.words import Screen
 from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
+from worker.tracing import Guarded, Tracing
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -110,6 +111,7 @@ class Pod(Generic[OutputT]):
         observers: Sequence[Callable[[Event], object]] = (),
         purse: Purse | None = None,
         files: Files | None = None,
+        telemetry: Tracing | None = None,
         output_type: TypeForm[V] = Any,
     ) -> Pod[V]:
         """A pod from a manifest (a path, a shipped name, or a `Manifest`), made or reopened by name when it is entered.
@@ -118,9 +120,10 @@ class Pod(Generic[OutputT]):
         that come before what the manifest says, in whatever form it is given; so do `tools`, `interceptors`, `model` and
         `compact_model`. `trusted` says whether the folder's own `.pod/config.toml` may do more than tighten (None: as the user
         decided with `pod trust`); it has no say over a manifest that is loaded already. `hooks` stand behind the manifest's. `deps`
-        is handed to tools and interceptors; `purse` bounds what several pods spend together. `output_type` is the type of the final answer (whatever
-        pydantic can make a JSON Schema of): it comes before `[worker] output_schema`, and its schema stays with the pod. Raises `ManifestError`;
-        entering raises `PodBusy`, `LogDamaged`, `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
+        is handed to tools and interceptors; `purse` bounds what several pods spend together; `telemetry` follows its runs, for instance
+        `pod.otel.Telemetry()`. `output_type` is the type of the final answer (whatever pydantic can make a JSON Schema of): it comes
+        before `[worker] output_schema`, and its schema stays with the pod. Raises `ManifestError`; entering raises `PodBusy`,
+        `LogDamaged`, `ServerUnavailable`, `worker.errors.ConfigError`; both raise `UsageProblem`.
         """
         folder, root = whole(cwd, "cwd"), whole(home, "home")
         output = output_of(output_type)
@@ -142,7 +145,8 @@ class Pod(Generic[OutputT]):
             )
         options = Options(
             name=name, cwd=folder, home=root, tools=tools, interceptors=interceptors, hooks=hooks, model=model, compact_model=compact_model,
-            deps=deps, headless=headless, on_yield=on_yield, observers=observers, purse=purse, files=files, output=output,
+            deps=deps, headless=headless, on_yield=on_yield, observers=observers, purse=purse, files=files, telemetry=telemetry,
+            output=output,
         )  # fmt: skip
         return cast("Pod[V]", cls(with_output(manifest, output), options))  # of a subclass, where that was asked
 
@@ -258,7 +262,7 @@ class Pod(Generic[OutputT]):
             manifest=m, session=session, models=models, compact_models=compact_models, tools=tools, services=services,
             cwd=self.cwd, files=files, hooks=setup.asked_hooks(hooks, session, self.cwd), users=users, deps=o.deps,
             headless=o.headless, on_yield=o.on_yield, output=output, doubts=_doubts(self._loaded),
-            servers=servers, share=self._share(session),
+            servers=servers, share=self._share(session), telemetry=None if o.telemetry is None else Guarded(o.telemetry),
         )  # fmt: skip
         running.bus.observers += o.observers
         running.instructions = await anyio.to_thread.run_sync(self._instructions, session, session.gate)

@@ -43,7 +43,9 @@ from pod.services import Services
 from pod.session import Session
 from pod.state import GROWTH
 from pod.supervision import Orders, Supervision
+from pod.traced import PodWork, RunWork, SegmentWork
 from pod.unfinished import check_unfinished
+from worker import tracing
 from worker.budget import Budget
 from worker.calling import Caller
 from worker.estimate import estimate_spec, estimate_text
@@ -96,6 +98,7 @@ class Running:
     servers: Servers | None = None
     share: Share | None = None
     sender_waits: bool = True
+    telemetry: tracing.Guarded | None = None
     stopped_by: str = ""
     busy: bool = False
     closed: bool = False
@@ -299,24 +302,38 @@ class Running:
         """
         mine = None if text is None else message_of(text)
         with self._alone() as leash:
-            try:
-                if key is not None and text is not None and await self.intake.known(key, text):
-                    mine = None
-                    if not self.session.state.unanswered and (before := self.last_result()) is not None:
-                        return before
-                outcome = await self._begin(mine, key) or await self._stretch()
-            except anyio.get_cancelled_exc_class():
-                given_back = mine is not None and key is None and self.sender_waits
-                outcome = await self.conclude(Cancelled(), withdraw=mine.id if mine and given_back else None)
-                if not leash.cancel_called and (scope is None or not scope.cancel_called):
-                    raise
-                return self.result(outcome)
-            except PodError:
+            state = self.session.state
+            goes_on = mine is None or state.run is not None
+            with tracing.doing(self._work(RunWork, earlier=(state.trace or "") if goes_on else "")):
+                return await self._driven(mine, leash, scope, key)
+
+    async def _driven(
+        self, mine: UserItem | None, leash: anyio.CancelScope, scope: anyio.CancelScope | None, key: str | None
+    ) -> RunResult[Any]:
+        try:
+            if key is not None and mine is not None and await self.intake.known(key, mine.text):
+                mine = None
+                if not self.session.state.unanswered and (before := self.last_result()) is not None:
+                    return before
+            outcome = await self._begin(mine, key) or await self._stretch()
+        except anyio.get_cancelled_exc_class():
+            given_back = mine is not None and key is None and self.sender_waits
+            outcome = await self.conclude(Cancelled(), withdraw=mine.id if mine and given_back else None)
+            if not leash.cancel_called and (scope is None or not scope.cancel_called):
                 raise
-            except Exception as error:
-                await self.conclude(Failed("internal", f"{type(error).__name__}: {error}"))
-                raise
-            return self.result(await self.conclude(outcome))
+            return self.result(outcome)
+        except PodError:
+            raise
+        except Exception as error:
+            await self.conclude(Failed("internal", f"{type(error).__name__}: {error}"))
+            raise
+        return self.result(await self.conclude(outcome))
+
+    def _work(self, kind: Callable[..., PodWork], **more: Any) -> PodWork:
+        """A work as a tracing is told of it."""
+        start, name = self.session.state.start, self.session.folder.name
+        model = self.worker.sender.active.name
+        return kind(pod=name, session=start.session, segment=start.segment, model=model, **more)
 
     async def _begin(self, mine: UserItem | None, key: str | None = None) -> Outcome | None:
         if mine is not None:
@@ -344,7 +361,7 @@ class Running:
             )
         self.busy, self._left = True, anyio.Event()
         try:
-            with anyio.CancelScope() as self._leash:
+            with anyio.CancelScope() as self._leash, tracing.using(self.telemetry):
                 yield self._leash
         finally:
             self.orders.stop, self.orders.after_segment = None, False
@@ -391,7 +408,7 @@ class Running:
         """Everything before the first request of a run or of its continuation; the run's end where a hook refuses it."""
         session = self.session
         if session.state.run is not None:
-            session.put(e.RunContinued(run=session.state.run))
+            session.put(e.RunContinued(run=session.state.run, trace=_trace()))
         await self.intake.drain()
         await end_survivors(session, self.services, LABEL if self.hooks.starts_programs else "")
         await close_open_calls(session, self.tools)
@@ -405,7 +422,7 @@ class Running:
             self.instructions = found = await anyio.to_thread.run_sync(self.collect)
             await anyio.to_thread.run_sync(renewal.keep, session, found)
             before, known = dict(session.state.instructions), session.state.last_run is not None
-            started = e.RunStarted(run=run, instructions=found.hashes, instructions_cut=found.cut)
+            started = e.RunStarted(run=run, trace=_trace(), instructions=found.hashes, instructions_cut=found.cut)
             session.put(started)
             if known:
                 renewal.instructions_compared(session, started, before)
@@ -492,6 +509,18 @@ class Running:
 
     async def _stretch(self) -> Outcome:
         for _ in range(SEGMENTS_WITHOUT_END):
+            with tracing.doing(self._work(SegmentWork)):
+                outcome = await self._in_segment()
+            if not isinstance(outcome, Yielded) or outcome.reason != "compact":
+                return outcome
+            ended = await self._compact_between_requests(outcome)
+            if ended is not None:
+                return ended
+        return Failed("segments", f"the run went through {SEGMENTS_WITHOUT_END} segments, which is the bound")
+
+    async def _in_segment(self) -> Outcome:
+        """Until the end of the run or of this stretch of it, or a yield for a compaction: `Yielded`, on record."""
+        for _ in range(SEGMENTS_WITHOUT_END):
             outcome = self._said_before() or await self.worker.run()
             if isinstance(outcome, Finished) and self.output is not None:
                 outcome = self.output.checked(outcome, self.session)
@@ -513,9 +542,7 @@ class Running:
                     return outcome
                 self.session.put(e.RunContinued(run=run))
                 continue
-            ended = await self._compact_between_requests(outcome)
-            if ended is not None:
-                return ended
+            return outcome
         return Failed("segments", f"the run went through {SEGMENTS_WITHOUT_END} segments, which is the bound")
 
     def _window_small(self, trigger: Trigger) -> None:
@@ -628,6 +655,11 @@ class Running:
         history = self.session.state.history
         last = history.last()
         return item in history.queue or (last is not None and last.id == item)
+
+
+def _trace() -> str | None:
+    """The trace that tells of what is under way, as it goes on record; None where nothing does."""
+    return tracing.outgoing().get("traceparent")
 
 
 _STATUS = {

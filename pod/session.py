@@ -19,6 +19,7 @@ from pod.log.making import making
 from pod.log.redacting import gate_of, redacts
 from pod.log.segment import EMPTY, MISSING, Damage, SegmentWriter, entries
 from pod.state import PodState
+from worker import tracing
 from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
@@ -195,6 +196,7 @@ class Session:
         self.ledger = Ledger(self, self.state.history, gate=self.gate)
         for line, record in zip(self.lines(), (start, *records), strict=True):
             self._tell(line, record)
+            tracing.told(record)
         self.put(_lease(pointer.generation))
 
     def _with_late_input(self, start: e.SegmentStarted) -> e.SegmentStarted:

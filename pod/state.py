@@ -124,6 +124,7 @@ class PodState:
     servers: dict[str, e.ServerTold] = field(default_factory=dict[str, e.ServerTold])
     runs: int = 0
     run_requests: int = 0
+    trace: str | None = None
     fruitless_starts: int = 0
     starts_before: int = 0
     savings: Savings = field(default_factory=Savings)
@@ -163,6 +164,7 @@ class PodState:
             checkpoint=carry.checkpoint,
             runs=carry.runs,
             run_requests=carry.run_requests,
+            trace=carry.trace,
             warned=carry.warned,
             notes=carry.notes,
             servers={name: e.ServerTold.model_validate(told) for name, told in carry.servers.items()},
@@ -214,6 +216,7 @@ class PodState:
             checkpoint=self.checkpoint,
             runs=self.runs,
             run_requests=self.run_requests,
+            trace=self.trace,
             notes=self.notes,
             servers={name: told.model_dump() for name, told in self.servers.items()},
             instructions=dict(self.instructions),
@@ -293,7 +296,7 @@ class PodState:
                 self.denials = (*self.denials[1 - NEWEST_DENIALS :], record)
             case e.RunStarted():
                 self.run, self.last_run, self.run_started = record.run, record.run, seconds(at)
-                self.last_status = ""
+                self.last_status, self.trace = "", record.trace
                 self.instructions = dict(record.instructions)
                 self.instructions_cut = dict(record.instructions_cut)
                 self.ended, self.paused, self.last_word, self.fresh_run = None, None, None, True
@@ -323,6 +326,7 @@ class PodState:
                 self.driven.begin(at)
             case e.RunContinued():
                 self.driven.begin(at)
+                self.trace = record.trace or self.trace
             case e.RunEndedEntry():
                 self.driven.end(at)
             case e.YieldedEntry() if record.reason != "compact":

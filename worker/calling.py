@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 
 from worker import interceptor as ic
+from worker import tracing
 from worker.cancelling import really_cancelled
 from worker.errors import alone, holds, told
 from worker.history import History, OpenCall
@@ -187,6 +188,10 @@ class Caller:
 
     async def _run_one(self, ready: Ready, syncing: Syncing | None = None) -> Failed | None:
         """Runs a call whose start is on record; with `syncing` it is durable once the tool's thread has waited for it."""
+        with tracing.doing(tracing.ToolWork(ready.call, ready.tool)):
+            return await self._run_traced(ready, syncing)
+
+    async def _run_traced(self, ready: Ready, syncing: Syncing | None) -> Failed | None:
         call, tool = ready.call, ready.tool
         started = self.clock()
         self.point(f"tool.{tool.name}.before")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from worker import tracing
 from worker.gate import Gate
 from worker.history import History
 from worker.interceptor import Interceptor, failure, overrides
@@ -41,6 +42,7 @@ class Ledger:
         admitted = self.gate.admit(record)
         self.journal.write(admitted)
         self.fold(admitted)
+        tracing.told(admitted)
         if (warning := self.gate.warning(record, admitted)) is not None:
             self.put(warning)
         return admitted

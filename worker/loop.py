@@ -130,11 +130,10 @@ class Worker:
             return decided
         self._show(self.observer.request_started, ctx)
         try:
-            answered = await self.sender.send(lambda delta: self._show(self.observer.delta, delta))
+            answered = await self.sender.send(lambda delta: self._show(self.observer.delta, delta), self.record)
         except ModelError as error:
             # What made it too large came up while it was sent: whoever can make it smaller is asked again.
             return None if isinstance(error, OverBudget) and error.grew else await self.failed(error)
-        self.record(answered)
         ended = await self.told(ctx, answered)
         if ended is not None:
             return ended

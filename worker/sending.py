@@ -9,6 +9,7 @@ from typing import Generic, Literal, TypeVar
 
 import anyio
 
+from worker import tracing
 from worker.believing import doubt_of_count, refusal_holds
 from worker.codes import COUNT_FAILED, MEMORY_REBUILT
 from worker.counting import Counted, count_tokens
@@ -28,6 +29,7 @@ from worker.models.base import (
     Reply,
     Request,
 )
+from worker.models.reported import checked
 from worker.models.wire import Wire
 from worker.occupancy import Occupancy
 from worker.pacing import Account, Turn, Waits, paces
@@ -44,6 +46,7 @@ from worker.records import (
 from worker.retry import RetryPolicy
 from worker.sizing import Sizing
 from worker.text import clipped
+from worker.tracing import ModelWork, Replied
 
 GUESSED_SHARE = 0.9
 """The window assumed after a refusal that names none, as a share of the refused estimate."""
@@ -190,10 +193,11 @@ class Sender(Sizing):
             message = f"{model.name} could not count the next request, the estimate stands: {problem}"
             self.ledger.put(Warned(code=COUNT_FAILED, message=message, figures={"model": model.name}))
 
-    async def send(self, emit: Emit) -> Answered:
+    async def send(self, emit: Emit, keep: Callable[[Answered], None] = lambda _: None) -> Answered:
         """Sends until a model replies. Raises the last `ModelError`.
 
-        Cancelled, the connection is closed and nothing of the reply is kept.
+        `keep` puts the reply on record, while the request is still under way for a tracing. Cancelled, the connection is closed and
+        nothing of the reply is kept.
         """
         last: ModelError | None = None
         order = self._order()
@@ -213,7 +217,7 @@ class Sender(Sizing):
                 self._switch(self.model, model, f"{last.kind}: {last.message}", skipped=False)
             self._rebuilt(model)
             try:
-                return await self._try(model, emit)
+                return await self._try(model, emit, keep)
             except ContextOverflow as e:
                 self._learn(model, e)
                 raise
@@ -254,9 +258,12 @@ class Sender(Sizing):
             return replace(self._made(model, self.history.view[:upto], wire.pieces()), focus=focus)
 
         tokens = self.occupancy_of_head(model, upto).tokens
-        return await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto), tokens)
+        with tracing.doing(self._work(model, "compact", self.history.view[:upto], tokens)):
+            tried = await self._until(model, head, model.compact, lambda: self.occupancy_of_head(model, upto), tokens)
+            tracing.told(Replied(usage=checked(tried.answer.usage, model.capabilities.window)))
+            return tried
 
-    async def _try(self, model: Model, emit: Emit) -> Answered:
+    async def _try(self, model: Model, emit: Emit, keep: Callable[[Answered], None]) -> Answered:
         occupancy = self.occupancy(model)
 
         def anew() -> Occupancy:
@@ -267,10 +274,17 @@ class Sender(Sizing):
         def ask(request: Request) -> Awaitable[Reply]:
             return model.send(request, emit)
 
-        tried = await self._until(model, lambda: self._request(model), ask, anew, occupancy.tokens)
-        return Answered(
-            tried.answer, model, tried.attempts, tried.seconds, occupancy, self.budget(model).buffer
-        )  # fmt: skip
+        with tracing.doing(self._work(model, "chat", self.history.view, occupancy.tokens)):
+            tried = await self._until(model, lambda: self._request(model), ask, anew, occupancy.tokens)
+            answered = Answered(
+                tried.answer, model, tried.attempts, tried.seconds, occupancy, self.budget(model).buffer
+            )  # fmt: skip
+            tracing.told(Replied(model=self.ledger.gate.id(tried.answer.model) or ""))
+            keep(answered)
+            return answered
+
+    def _work(self, model: Model, purpose: Literal["chat", "compact"], items: Sequence[Item], tokens: int) -> ModelWork:
+        return ModelWork(model, purpose, self.system, self.tools, items, self.budget(model).output, tokens)
 
     async def _until(
         self,

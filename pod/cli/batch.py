@@ -201,6 +201,7 @@ async def _drive_queued(args: argparse.Namespace, made: Any, partitions: list[st
     made.partitions, made.say = partitions, display.say
     made.node = ["--db", args.db] if args.db else []
     made.node += ["--asyncio"] if args.asyncio else []
+    made.node += ["--otel"] if args.otel else []
     async with engine_at(args.db, made.settings.folder.home) as engine:
         made.engine = engine
         return await _drive(made, display)

@@ -6,6 +6,7 @@ from argparse import ArgumentParser
 
 from pod.cli.numbers import dollars, whole
 from pod.cli.queue_arguments import add_db, queue_name
+from pod.cli.telemetry import add_otel
 
 PROFILES = ("safe", "workspace-write", "read-only", "unattended")
 
@@ -79,6 +80,7 @@ def _how(parser: ArgumentParser) -> None:
         help="a function of a task's fields and its result, which gives true, false or a number",
     )  # fmt: skip
     group.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
+    add_otel(group)
     _engine(parser)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from pod.cli.numbers import entry, seconds
+from pod.cli.telemetry import add_otel
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
@@ -102,6 +103,7 @@ def _limits(parser: ArgumentParser, title: str, lasts: str) -> None:
 def _backend(parser: ArgumentParser) -> None:
     parser.add_argument("--wait", action="store_true", help="wait while another process writes to the pod")
     parser.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
+    add_otel(parser)
 
 
 def _run(parser: ArgumentParser) -> None:

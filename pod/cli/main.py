@@ -110,7 +110,12 @@ def _dispatch(arguments: list[str]) -> int:
     values = _parsed(command, arguments[1:])  # before the command is loaded: help and mistakes need nothing of it
     if command.name not in WITHOUT_HOME and not getattr(values, "ephemeral", False):
         _check_home()
-    return command.load()(values)
+    if not getattr(values, "otel", False):
+        return command.load()(values)
+    from pod.cli.telemetry import traced
+
+    with traced(command.name, values):
+        return command.load()(values)
 
 
 def _help_on(words: list[str]) -> int:

@@ -51,4 +51,5 @@ def _command(args: argparse.Namespace) -> list[str]:
     words = ["--queue", QUARANTINE, "--until-empty"]
     words += ["--db", args.db] if args.db else []
     words += ["--lease", str(args.lease)] if args.lease else []
+    words += ["--otel"] if args.otel else []
     return [*words, *(["--asyncio"] if args.asyncio else []), *(["--quiet"] if args.quiet else [])]

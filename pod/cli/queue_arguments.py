@@ -6,6 +6,7 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup  # pyright: ignore[reportPrivateUsage]
 
 from pod.cli.numbers import lease, whole
+from pod.cli.telemetry import add_otel
 
 
 def queue_name(text: str) -> str:
@@ -59,6 +60,7 @@ def add_node(parser: ArgumentParser) -> None:
         "--until-empty", action="store_true", help="end when nothing is left on these queues but what waits for a human"
     )
     parser.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
+    add_otel(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing on standard error")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from pod.cli.numbers import port, whole
+from pod.cli.telemetry import add_otel
 
 
 def add_serve(parser: ArgumentParser) -> None:
@@ -57,4 +58,5 @@ def add_serve(parser: ArgumentParser) -> None:
         help="don't go on with the pods that the service had in its care when it ended",
     )
     parser.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
+    add_otel(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="say nothing on standard error but a new token")

@@ -29,6 +29,8 @@ from pod.errors import StoreError
 from pod.hooks.around import BLOCKED, compacted, may_compact
 from pod.log import entries as e
 from pod.state import PodState
+from pod.traced import CompactionWork
+from worker import tracing
 from worker.ids import uuid7
 from worker.items import source_hash
 from worker.occupancy import Occupancy
@@ -140,6 +142,17 @@ class Compactor:
         return replace(ended, message=f"{ended.message} {window}")
 
     async def _execute(self, plan: Plan, names: Sequence[str], focus: str | None, *, mandatory: bool) -> Outcome | None:
+        with tracing.doing(self._work(plan)):
+            return await self._executed(plan, names, focus, mandatory=mandatory)
+
+    def _work(self, plan: Plan) -> CompactionWork:
+        session, model = self.parts.session, self.parts.sender.active.name
+        start, name = session.state.start, session.folder.name
+        return CompactionWork(name, start.session, start.segment, model, plan.trigger, plan.before.tokens)
+
+    async def _executed(
+        self, plan: Plan, names: Sequence[str], focus: str | None, *, mandatory: bool
+    ) -> Outcome | None:
         session, label = self.parts.session, uuid7()
         state = session.state
         if not plan.possible and not mandatory:

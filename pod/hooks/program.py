@@ -14,7 +14,7 @@ from pod.hooks.answers import Answer, Broken, of_program
 from worker.builtin.output import OutputCollector
 from worker.builtin.process_table import call_environment
 from worker.builtin.run_command import run_command
-from worker.builtin.shell_environment import shell_environment
+from worker.builtin.shell_environment import shell_environment, trace_environment
 from worker.ids import uuid7
 
 MOST = 65_536
@@ -35,7 +35,7 @@ async def run_program(command: Sequence[str], data: bytes, *, cwd: Path, owner: 
         ended = await run_command(
             command,
             cwd=cwd,
-            environment={**shell_environment(), **call_environment(LABEL, owner)},
+            environment={**shell_environment(), **trace_environment(), **call_environment(LABEL, owner)},
             mark={"POD_COMMAND_ID": uuid7()},
             collector=output,
             timeout=timeout,

@@ -67,11 +67,12 @@ class RunStarted(Record):
     """A run begins: from one user input until the pod needs the next one.
 
     `instructions` maps each instruction file to the blob of what is taken of it for the whole run, root first;
-    `instructions_cut` those that were cut to the bytes that they have.
+    `instructions_cut` those that were cut to the bytes that they have. `trace` is the `traceparent` of the trace that tells of it.
     """
 
     kind = "run_started"
     run: str
+    trace: str | None = None
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
     instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])
 
@@ -101,6 +102,7 @@ class RunContinued(Record):
 
     kind = "run_continued"
     run: str
+    trace: str | None = None
 
 
 class YieldedEntry(Record):

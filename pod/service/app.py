@@ -38,6 +38,7 @@ from pod.service.sse import EventStream
 from pod.service.telling import Telling
 from pod.service.webhooks import Webhook
 from pod.transfer import export_pod
+from worker import tracing
 
 logger = logging.getLogger("pod.service")
 
@@ -138,6 +139,8 @@ class Service:
             waiting={each.webhook.name: partial(getattr, each, "waiting") for each in care.telling.receivers},
         )
         self.care.told = self._metrics.ended
+        telemetry = care.options.get("telemetry")
+        self._telemetry = None if telemetry is None else tracing.Guarded(telemetry)
         self.api = Api(self.care)
         self._document = openapi.document(OPERATIONS)
         self._door = Door(self._starlette(), tokens, hosts)
@@ -226,7 +229,8 @@ class Service:
             if self._closing is None or self._closing.is_set():
                 return _problem(503, "ending", "the service comes to its end")
             try:
-                return await self._answer(operation, request, holder)
+                with tracing.using(self._telemetry), tracing.incoming(_trace(request)):
+                    return await self._answer(operation, request, holder)
             except ValidationError as error:
                 return _problem(422, "not_possible", _said(error))
             except PodError as error:
@@ -319,6 +323,11 @@ class Service:
             pieces(), media_type="application/x-tar",
             headers={"content-disposition": f'attachment; filename="{name.replace("/", "-")}.pod.tar"'},
         )  # fmt: skip
+
+
+def _trace(request: Request) -> dict[str, str]:
+    """What a request says of the work that it is a part of."""
+    return {name: value for name in tracing.HEADERS if (value := request.headers.get(name)) is not None}
 
 
 def _route(path: str) -> str:

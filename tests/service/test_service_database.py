@@ -48,4 +48,6 @@ def elsewhere(database: str, state: Path, text: str) -> subprocess.CompletedProc
 
     environment = {**os.environ, "POD_HOME": database, "XDG_STATE_HOME": str(state)}
     words = [sys.executable, "-m", "pod", "resume", "p", text, "-q"]
-    return subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    return subprocess.run(
+        words, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False
+    )

@@ -18,7 +18,7 @@ from worker.builtin.process_table import call_environment
 from worker.builtin.processes import Processes
 from worker.builtin.run_command import Ended, run_command
 from worker.builtin.sandbox import lent
-from worker.builtin.shell_environment import shell_environment
+from worker.builtin.shell_environment import shell_environment, trace_environment
 from worker.ids import uuid7
 from worker.items import SUMMARY_CHARS, SUMMARY_LINES, ToolOutput
 from worker.text import size
@@ -83,7 +83,7 @@ async def _start_job(command: str, context: ToolContext, env: Sequence[str]) -> 
 
 async def _started_as(command: str, context: ToolContext, env: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """The arguments and the environment with which a command line is started."""
-    argv, environment = shell_argv(command), shell_environment(env)
+    argv, environment = shell_argv(command), shell_environment(env) | trace_environment()
     if (sandbox := lent(context.services)) is None:
         return argv, environment
     return await anyio.to_thread.run_sync(sandbox.command, argv, context.cwd), sandbox.environment(environment)

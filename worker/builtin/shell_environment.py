@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable
 
+from worker import tracing
 from worker.masking import secrets_in
 
 _NAMES = """
@@ -71,3 +72,8 @@ def shell_environment(extra: Iterable[str] = ()) -> dict[str, str]:
     if not any(key == "LANG" or key.startswith("LC_") for key in passed):
         passed["LANG"] = "C.UTF-8"
     return passed | QUIET
+
+
+def trace_environment() -> dict[str, str]:
+    """What tells a command of the work that starts it (TRACEPARENT, TRACESTATE), where that is traced."""
+    return {key.upper(): value for key, value in tracing.outgoing().items() if key in tracing.HEADERS}

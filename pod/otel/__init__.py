@@ -1,0 +1,21 @@
+"""What pods do, as traces and metrics of OpenTelemetry, by its conventions for generative AI. Needs the extra `otel`.
+
+from pod.otel import Telemetry
+
+async with Pod.open("coder.toml", telemetry=Telemetry()) as pod: ...
+"""
+
+from __future__ import annotations
+
+from pod.errors import UsageProblem
+
+EXTRA = "telemetry needs the extra `otel`: pip install 'pod-runtime[otel]'"
+
+try:
+    from pod.otel.telemetry import Telemetry
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("opentelemetry"):
+        raise
+    raise UsageProblem(EXTRA) from None
+
+__all__ = ["EXTRA", "Telemetry"]
