@@ -27,6 +27,7 @@ def serve(args: argparse.Namespace) -> int:
     """Serves; 0 where it ended as it was told to."""
     try:
         from pod.service.app import create_app
+        from pod.service.connections import MOST, Connections
         from pod.service.serving import listening
         from pod.service.serving import serve as answer
         from pod.service.webhooks import webhooks_of_file
@@ -41,7 +42,7 @@ def serve(args: argparse.Namespace) -> int:
 
     known, new = _tokens(args)
     webhooks = () if args.webhooks is None else webhooks_of_file(Path(args.webhooks))
-    open_files(args.concurrency)
+    connections = Connections(open_files(args.concurrency, args.max_connections, usual=MOST))
     service = create_app(
         PodHost(concurrency=args.concurrency), tokens=known, manifests=args.manifests, shipped=args.shipped, cwd=args.directory,
         own_folders=args.own_folders, hosts=_hosts(args), adopt=not args.no_adopt, webhooks=webhooks,
@@ -62,7 +63,7 @@ def serve(args: argparse.Namespace) -> int:
                 note(f"pod serve: its page: {_where(args, listener)}#token={new}")
             elif args.uds is None:
                 tell("the same address in a browser is its page")
-            await answer(service, listener, ended)
+            await answer(service, listener, ended, connections=connections)
 
     try:
         anyio.run(main, backend="asyncio" if args.asyncio else "trio")

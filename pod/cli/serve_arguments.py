@@ -53,6 +53,10 @@ def add_serve(parser: ArgumentParser) -> None:
         help="pods that run here at once (default 50); others wait",
     )
     parser.add_argument(
+        "--max-connections", type=whole, metavar="N",
+        help="connections at once (default 4096, fewer where this user may not have so many files open); one more is refused (503)",
+    )  # fmt: skip
+    parser.add_argument(
         "--no-adopt",
         action="store_true",
         help="don't go on with the pods that the service had in its care when it ended",

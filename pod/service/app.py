@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -42,8 +43,8 @@ from worker import tracing
 
 logger = logging.getLogger("pod.service")
 
-READERS = 2_000
-"""Streams of events at once at most."""
+READERS, READERS_EACH = 2_000, 500
+"""Streams of events at once at most: of all, and of one token where there are several."""
 
 EXPORT_IN_MEMORY = 8 * 1024 * 1024
 """Bytes of an export that are held in memory; more go through a file."""
@@ -129,13 +130,14 @@ class Service:
         self._adopt = adopt
         self._once = Once(care.state / "keys")
         self._closing: anyio.Event | None = None
-        self._readers = 0
+        self._readers = Counter[str]()
+        self._readers_each = READERS_EACH if len(tokens.known) > 1 else READERS
         care.telling = Telling.of(
             webhooks, care.state / "webhooks", care.home, shared=label_of(care.home) != str(care.home), told=self._told
         )
         self._metrics = Metrics(
             running=lambda: self.care.hosted,
-            readers=lambda: self._readers,
+            readers=self._readers.total,
             waiting={each.webhook.name: partial(getattr, each, "waiting") for each in care.telling.receivers},
         )
         self.care.told = self._metrics.ended
@@ -245,7 +247,7 @@ class Service:
             return await self._export(check_name(args["name"]))
         if operation.name == EVENTS and "text/event-stream" in request.headers.get("accept", ""):
             assert isinstance(query, schemas.Following)
-            return await self._stream(check_name(args["name"]), _last_id(request, query.after))
+            return await self._stream(check_name(args["name"]), _last_id(request, query.after), holder.name)
         assert operation.handler is not None
         if not operation.writes:
             answered = await operation.handler(self.api, Asked(holder, args, query))
@@ -284,21 +286,23 @@ class Service:
         await anyio.to_thread.run_sync(self._once.answered, label, raw, given)
         return given
 
-    async def _stream(self, name: str, after: int) -> Response:
+    async def _stream(self, name: str, after: int, holder: str) -> Response:
         folder = await anyio.to_thread.run_sync(self.care.folder, name)
-        if self._readers >= READERS:
+        mine, whole = self._readers[holder] >= self._readers_each, self._readers.total() >= READERS
+        if mine or whole:
+            many = READERS if whole else self._readers_each
             return _problem(
                 429,
                 "too_many_readers",
-                f"{READERS:,} readers are here already: come back in a moment",
+                f"{many:,} readers are here already{'' if whole else ' with this token'}: come back in a moment",
                 {"retry-after": "5"},
             )
         assert self._closing is not None
-        self._readers += 1
+        self._readers[holder] += 1
         reader = self.care.reader(folder, after)
 
         def left() -> None:
-            self._readers -= 1
+            self._readers[holder] -= 1
             self.care.left(name)
 
         stream: Any = EventStream(reader, self._closing, left)

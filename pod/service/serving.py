@@ -14,11 +14,11 @@ from typing import Any
 
 import anyio
 import sniffio
-from hypercorn.config import Config
 
 from pod.engine.serving import never_cut_off
 from pod.errors import UsageProblem
 from pod.service.app import Service
+from pod.service.connections import Bounded, Connections, counted
 from pod.service.sse import STALLED
 
 BACKLOG = 1_024
@@ -79,11 +79,13 @@ def _local(path: Path) -> socket.socket:
     return made
 
 
-async def serve(service: Service, listener: socket.socket, ended: anyio.Event) -> None:
+async def serve(
+    service: Service, listener: socket.socket, ended: anyio.Event, *, connections: Connections | None = None
+) -> None:
     """Answers on a socket until `ended` is set; then readers are let go, runs come to a halt, and it returns. Cancelled, it comes to
-    its end in the same way.
+    its end in the same way. `connections` says how many there may be at once.
     """
-    config = Config()
+    config = Bounded(connections or Connections())
     config.bind = [f"fd://{os.dup(listener.fileno())}"]  # it closes what it is given
     config.backlog = BACKLOG
     config.h11_max_incomplete_size = HEAD
@@ -104,6 +106,7 @@ async def serve(service: Service, listener: socket.socket, ended: anyio.Event) -
     async def end() -> None:
         ended.set()
 
+    counted(sniffio.current_async_library())
     async with anyio.create_task_group() as group:
         group.start_soon(_cut_off, listener.getsockname(), ended)
         with _dropped_connections_untold():

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from pod.log.folder import PodFolder
 from pod.reading import SessionReader
 from pod.service import Tokens, create_app
 from pod.service.app import Service
+from pod.service.connections import Connections
 from pod.service.serving import listening, serve
 from worker.models.base import Request
 from worker.testing import ScriptedModel, say
@@ -136,14 +138,16 @@ class Rig:
         return create_app(**{**given, **options})
 
     @asynccontextmanager
-    async def up(self, stalled: float = 30.0, **options: Any) -> AsyncGenerator[Up]:
+    async def up(
+        self, stalled: float = 30.0, connections: Connections | None = None, **options: Any
+    ) -> AsyncGenerator[Up]:
         """A service that runs until the block ends."""
         service = self.app(**options)
         listener, ended = listening("127.0.0.1", 0, None, stalled=stalled), anyio.Event()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(serve, service, listener, ended)
+                group.start_soon(partial(serve, service, listener, ended, connections=connections))
                 limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
                 async with httpx2.AsyncClient(
                     base_url=url, headers=WITH, timeout=60, trust_env=False, limits=limits

@@ -157,12 +157,12 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_comes_back(rig: Rig, m
         head = f"GET /v1/pods/p/events HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         await anyio.to_thread.run_sync(stalled.sendall, head.encode())
         with anyio.fail_after(20):
-            while up.service._readers == 0:
+            while up.service._readers.total() == 0:
                 await anyio.sleep(0.02)
         for _ in range(8):
             await up.post("/v1/pods/p/messages", {"text": big})
         with anyio.fail_after(30):
-            while up.service._readers:
+            while up.service._readers.total():
                 await anyio.sleep(0.05)
         stalled.close()
         await up.until("p", "finished", "failed", "limit")

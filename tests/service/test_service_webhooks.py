@@ -7,7 +7,6 @@ import json
 import logging
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -392,8 +391,7 @@ def test_a_retry_after_that_is_none_counts_nothing(given: str | None, seconds: f
 
 
 async def test_an_answer_is_not_read_beyond_its_bound(rig: Rig) -> None:
-    with ExitStack() as stack:
-        receiver = stack.enter_context(receiving(lambda heard: Says(200, {"content-length": "1000000"}, b"x" * 8_192)))
+    with receiving(lambda heard: Says(200, {"content-length": "1000000"}, b"x" * 8_192)) as receiver:
         async with rig.up(webhooks=[hook(receiver)]) as up:
             await up.make()
             await until(lambda: 'outcome="accepted"' in metrics_of(up))
