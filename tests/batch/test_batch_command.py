@@ -207,6 +207,21 @@ def test_a_signal_lets_runs_end_at_a_boundary_and_the_same_command_goes_on(rig: 
     assert sorted(row["id"] for row in rows(rig)) == ["one", "three", "two"]
 
 
+def test_what_a_signal_left_is_told_with_the_way_on(rig: Rig) -> None:
+    tasks(rig, "one", "two")
+    provider = Provider("one")
+    with provider.server as server:
+        rig.manifest(server)
+        process = rig.start("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml", "--concurrency", "1")
+        assert provider.begun.wait(20)
+        process.send_signal(signal.SIGINT)
+        while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
+            pass
+        provider.killed.set()
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == 130 and b"1 have no end yet; the same command goes on" in err
+
+
 def test_what_waits_for_a_human_is_answered_and_goes_on(rig: Rig) -> None:
     tasks(rig, "one", "two")
 
