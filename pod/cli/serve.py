@@ -55,6 +55,10 @@ def serve(args: argparse.Namespace) -> int:
         words = "each run ends before its next request, and can be gone on with. Once more ends now."
         async with handled(Stopping(end=end, words=words, tell=tell)), service.host:
             tell(f"listens on {_where(args, listener)}")
+            if args.manifests is None and not args.shipped:
+                tell(
+                    "no manifest is offered, so no pod can be made here: --manifests DIR or --shipped NAME offers some"
+                )
             if new:
                 note(f"pod serve: the token, for this time only: {new}")
             await answer(service, listener, ended)
