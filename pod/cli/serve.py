@@ -32,7 +32,7 @@ def serve(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name not in {"starlette", "hypercorn"}:
             raise
-        raise UsageProblem("`pod serve` needs the extra `service`: pip install 'pod-runtime[service]'") from None
+        raise UsageProblem("`pod serve` needs the extra `service`: pip install '/path/to/checkout[service]'") from None
 
     def tell(text: str) -> None:
         if not args.quiet:
