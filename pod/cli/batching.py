@@ -216,7 +216,7 @@ class Drawn:
         self._under_way.pop(task.index, None)
         self.tally.ended(row)
         if row["status"] != "finished":
-            self.drawing.line(ended_line(task, row), "red" if row["status"] == "failed" else "yellow")
+            self.drawing.line(ended_line(task, row), "red" if row["status"] == "failed" else "yellow", whole=True)
 
     def _event(self, task: Task, event: Event) -> None:
         seen = self._under_way.get(task.index)
@@ -225,7 +225,7 @@ class Drawn:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self.drawing.line(f"pod batch: {text}", "bold")
+        self.drawing.line(f"pod batch: {text}", "bold", whole=True)
 
     def close(self) -> None:
         """Takes what stands below away."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
 from pod.batch.grading import Grader
-from pod.cli.batching import shortened
+from pod.batch.tasks import Task
+from pod.cli.batching import Drawn, Tally, shortened
 from pod.errors import UsageProblem
 
 
@@ -33,3 +37,19 @@ def test_long_names_that_begin_alike_are_told_apart(width: int) -> None:
     first, second = (shortened(f"survey of the whole project number {n}", width) for n in (1, 2))
     assert len(first) == len(second) == width and first != second
     assert shortened("short", width) == "short"
+
+
+def test_a_narrow_terminal_is_told_the_whole_of_what_is_said_and_of_why_a_task_failed() -> None:
+    drawn, told = Drawn(Tally()), io.StringIO()
+    drawn.drawing.console = Console(file=told, width=40, force_terminal=False)
+    drawn.say("no node serves the queue 'batch': this command does, until it ends")
+    row: dict[str, Any] = {
+        "status": "failed",
+        "requests": 1,
+        "cost_usd": 0.0,
+        "error": "the provider refused: " + "x" * 90 + " end",
+    }
+    drawn.ended(Task(0, "first", "x", "f:1"), row)
+    said = told.getvalue()
+    assert max(map(len, said.splitlines())) <= 40 and "…" not in said
+    assert "until it ends" in " ".join(said.split()) and said.rstrip().endswith("end") and said.count("x") > 89
