@@ -136,7 +136,7 @@ def cli_markdown() -> str:
 
 
 def _command_markdown(usage: Usage) -> str:
-    words = [p.value if p.needed else f"[{p.value}]" for p in usage.positionals]
+    words = [(p.value if p.needed else f"[{p.value}]") + ("..." if p.repeated else "") for p in usage.positionals]
     needed = [f"{o.flags[0]} {o.value}".strip() for o in usage.options if o.needed]
     inner = ["ACTION"] if usage.name in {u.words[0] for u in usages() if len(u.words) > 1} else []
     line = " ".join(["pod", usage.name, *inner, *needed, *words])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pod.errors import PodError, UsageProblem
@@ -49,3 +52,33 @@ def load_object(reference: str, what: str) -> Any:
     module, _, name = reference.partition(":")
     with users_code(lambda why: NotLoaded(what, reference, why)):
         return getattr(importlib.import_module(module), name)
+
+
+def beside(reference: str, cause: BaseException | None, *folders: Path) -> Path | None:
+    """The first of these folders in which the module lies that could not be found; None where it lies in none, or the cause is another."""
+    top = top_of(reference)
+    if not isinstance(cause, ModuleNotFoundError) or cause.name != top:
+        return None
+    return next((each for each in folders if (each / f"{top}.py").is_file() or (each / top).is_dir()), None)
+
+
+def top_of(reference: str) -> str:
+    """The outermost package or module of a reference."""
+    return reference.partition(":")[0].partition(".")[0]
+
+
+def load_from_file(reference: str, what: str) -> Any:
+    """What `folder/file.py:name` names; other modules beside the file are not found by it. Raises `NotLoaded`."""
+    path, _, name = reference.rpartition(":")
+    with users_code(lambda why: NotLoaded(what, reference, why)):
+        file = Path(path).absolute()
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {path}")
+        key = f"pod_user_file_{file.stem}"
+        spec = importlib.util.spec_from_file_location(key, file)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[key] = module  # as an import does: dataclasses and pickles ask for it
+        spec.loader.exec_module(module)
+        return getattr(module, name)

@@ -6,7 +6,7 @@ However large a log is, at most `HEAD` and `TAIL_MOST` bytes of it are read (cas
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
@@ -99,11 +99,12 @@ class Glance:
     blobs: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def glances(home: Path) -> Iterator[Glance]:
-    """All pods, by name."""
+def glances(home: Path, meant: Callable[[str], bool] | None = None) -> Iterator[Glance]:
+    """All pods, or those whose names are meant; by name."""
     with files_of(home).steady():
         for name in pod_names(home):
-            yield glance(PodFolder(home, name))
+            if meant is None or meant(name):
+                yield glance(PodFolder(home, name))
 
 
 def glance(folder: PodFolder) -> Glance:

@@ -107,7 +107,7 @@ class UnknownPrice(UsageProblem):
         which = f"the price of {models[0]} is" if len(models) == 1 else f"the prices of {', '.join(models)} are"
         super().__init__(
             f"limits.max_cost_usd = {limit:g} ({where or '--max-cost'}) can't be held: {which} not known; nothing was sent.\n"
-            "  Take a model with a known price (`pod models`), install more prices (pip install 'pod-runtime[prices]'),"
+            "  Take a model with a known price (`pod models`), install more prices (pip install '/path/to/checkout[prices]'),"
             "\n  or limit tokens instead (--set limits.max_total_tokens=N)."
         )
 

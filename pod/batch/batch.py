@@ -16,7 +16,7 @@ import anyio.to_thread
 from interceptors.purse import TOGETHER, Purse
 from pod.batch.grading import Grader
 from pod.batch.record import BatchFolder
-from pod.batch.results import FOR_GOOD, Results, Row, row_of
+from pod.batch.results import FOR_GOOD, Results, Row, grade_of, row_of
 from pod.batch.summary import Summary, summary_of
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
@@ -53,8 +53,8 @@ class Watcher(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What a batch is to do. `chosen` are indexes of tasks, in the order in which they begin; `attempts` is how often a task may be
-    begun with nothing coming of it; `max_cost_usd` bounds all of its pods together, earlier runs of the batch included. `options` are
-    further ones of `Pod.open`.
+    begun with nothing coming of it; `max_cost_usd` bounds all of its pods together, earlier runs of the batch included. With a `grader`,
+    what finished before without a score is graded too, with `regrade` all that finished. `options` are further ones of `Pod.open`.
     """
 
     manifest: Loaded
@@ -69,6 +69,7 @@ class Settings:
     attempts: int = 3
     retry_failed: bool = False
     grader: Grader | None = None
+    regrade: bool = False
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -121,7 +122,11 @@ class Batch:
         s = self.settings
         costs: dict[str, float] = {}
         chosen = frozenset(s.chosen)
-        again = {i for i, row in self.results.rows.items() if i in chosen and self._goes_on(row["status"])}
+        again = {
+            i
+            for i, row in self.results.rows.items()
+            if i in chosen and (self._goes_on(row["status"]) or (self._ungraded(row) and self._is_finished(i)))
+        }
         for task in s.tasks:
             row = self.results.rows.get(task.index)
             name = s.folder.pod(task.index)
@@ -146,6 +151,20 @@ class Batch:
         """Whether a task that ended so is gone on with."""
         return status not in FOR_GOOD or (status == "failed" and self.settings.retry_failed)
 
+    def _ungraded(self, row: Row) -> bool:
+        """Whether a task that finished is to be graded, as it was not or with an error, or as all are to be graded anew."""
+        return (
+            self.settings.grader is not None
+            and row["status"] == "finished"
+            and (self.settings.regrade or grade_of(row).get("score") is None)
+        )
+
+    def _is_finished(self, index: int) -> bool:
+        """Whether the log still holds the end: without it, grading again would be doing the task again. Blocks."""
+        s = self.settings
+        standing = standing_of(PodFolder(s.folder.home, s.folder.pod(index)))
+        return standing is not None and standing.ended is not None and standing.ended.status == "finished"
+
     @property
     def due(self) -> int:
         """How many tasks are still to begin."""
@@ -164,6 +183,11 @@ class Batch:
         if self._failed is not None:
             raise self._failed
         return self.summary(anyio.current_time() - began)
+
+    @property
+    def bound(self) -> str:
+        """How many run at once, in words."""
+        return f"at most {self.settings.concurrency} at once"
 
     @property
     def halting(self) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import Template
 
-from pod.batch.tasks import Task
+from pod.batch.tasks import Fields, Task
 from pod.errors import UsageProblem
 
 LONGEST = 128
@@ -19,13 +18,13 @@ def partitions_of(tasks: Sequence[Task], given: str | None) -> list[str]:
     """
     if given is None:
         return []
-    form = Template(given)
+    form = Fields(given)
     if not form.is_valid():
         raise UsageProblem("--partition has a dollar that begins no field: write $field, and $$ for a dollar itself")
     return [_key(task, form) for task in tasks]
 
 
-def _key(task: Task, form: Template) -> str:
+def _key(task: Task, form: Fields) -> str:
     known = {"index": task.index, "id": task.id, **task.fields}
     for name in form.get_identifiers():
         if not isinstance(known.get(name), str | int | float):

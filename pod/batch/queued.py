@@ -46,6 +46,11 @@ class QueuedBatch(Batch):
     _starts: int = 0
 
     @property
+    def bound(self) -> str:
+        """As the nodes have it."""
+        return "as many at once as the nodes take"
+
+    @property
     def halting(self) -> str:
         """As in a batch of this process; but nodes of others go on."""
         return (

@@ -52,6 +52,16 @@ def row_of(task: Task, result: RunResult, grade: Mapping[str, Any] | None = None
     return row
 
 
+def grade_of(row: Row) -> dict[str, Any]:
+    """What a grader gave; empty for a task that none was asked about."""
+    return cast("dict[str, Any]", row.get("grade") or {})
+
+
+def grade_error(row: Row) -> str:
+    """Why a task has no grade; empty where it has one, or none was wanted."""
+    return str(grade_of(row).get("error") or "")
+
+
 @dataclass
 class Results:
     """The file and what stands in it, by index. One process has it open for writing."""

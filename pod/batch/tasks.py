@@ -51,6 +51,12 @@ class _Row:
     id: str | None = None
 
 
+class Fields(Template):
+    """A text with `$field` in it; `${a field}` takes every name, with spaces and letters of other languages too."""
+
+    braceidpattern = r"[^{}$\n]+"
+
+
 class _Wrong(Exception):
     """A mistake in one row."""
 
@@ -87,7 +93,7 @@ def read_tasks(source: Path, template: str | None = None) -> list[Task]:
     return tasks
 
 
-def _task(row: _Row, index: int, form: Template | None) -> Task:
+def _task(row: _Row, index: int, form: Fields | None) -> Task:
     given = row.fields.get("id")
     if row.id is None and given is not None and not isinstance(given, str | int):
         raise _Wrong(f'"id" is text or a number, not {_kind(given)}')
@@ -98,14 +104,14 @@ def _task(row: _Row, index: int, form: Template | None) -> Task:
     return Task(index, label, text, row.place, row.fields)
 
 
-def _text(row: _Row, index: int, label: str, form: Template | None) -> str:
+def _text(row: _Row, index: int, label: str, form: Fields | None) -> str:
     if form is None:
         text = row.fields.get(TEXT)
         if text is None:
             fields = ", ".join(row.fields) or "none"
-            first = next(iter(row.fields), "field")
+            first = _dollar(next(iter(row.fields), "field"))
             raise _Wrong(
-                f"there is no field {TEXT!r} (fields: {fields}); say what the text is with --template, such as '${first}'"
+                f"there is no field {TEXT!r} (fields: {fields}); say what the text is with --template, such as '{first}'"
             )
         if not isinstance(text, str):
             raise _Wrong(f'"{TEXT}" is text, not {_kind(text)}')
@@ -114,16 +120,23 @@ def _text(row: _Row, index: int, label: str, form: Template | None) -> str:
     for name in form.get_identifiers():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean ${near[0]}?" if near else ""
-            raise _Wrong(f"the template wants ${name}, and the fields here are {', '.join(row.fields) or 'none'}{hint}")
+            hint = f"; did you mean {_dollar(near[0])}?" if near else ""
+            raise _Wrong(
+                f"the template wants {_dollar(name)}, and the fields here are {', '.join(row.fields) or 'none'}{hint}"
+            )
     return form.substitute({name: _shown(value) for name, value in known.items()})
 
 
-def _template(text: str) -> Template:
-    form = Template(text)
+def _dollar(name: str) -> str:
+    """How a template names a field."""
+    return f"${name}" if Fields(f"${name}").get_identifiers() == [name] else f"${{{name}}}"
+
+
+def _template(text: str) -> Fields:
+    form = Fields(text)
     if not form.is_valid():
         raise UsageProblem(
-            "the template has a dollar that begins no field: write $field or ${field}, and $$ for a dollar itself"
+            "the template has a dollar that begins no field: write $field, ${field} or ${a field with spaces}, and $$ for a dollar itself"
         )
     if not text.strip():
         raise UsageProblem(

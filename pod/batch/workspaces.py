@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,6 +20,9 @@ Workspace: TypeAlias = Literal["none", "copy", "git-worktree"]
 GIT_SECONDS = 300.0
 """How long one command of git may take, seconds."""
 
+_MAKING = "added with --lock"
+"""The reason that git gives a worktree's lock at its making; one that a user set has another."""
+
 
 class WorkspaceFailed(PodError):
     """A task's working folder can't be made."""
@@ -26,7 +32,7 @@ class WorkspaceFailed(PodError):
 class Workspaces:
     """`base` is the folder of the batch, `root` where the folders of its tasks lie, `batch` the name that their branches bear.
 
-    `inside` is where in its repository the base lies: a worktree holds the whole of it.
+    `inside` is where in its repository the base lies: a worktree holds the whole of it. `common` is git's folder of the repository.
     """
 
     kind: Workspace
@@ -34,6 +40,7 @@ class Workspaces:
     root: Path
     batch: str
     inside: str = ""
+    common: Path = Path()
 
     def checked(self) -> Workspaces:
         """Itself, with all that is known of the base. Blocks. Raises `UsageProblem` where no workspace can be made at all."""
@@ -51,9 +58,10 @@ class Workspaces:
                 raise UsageProblem(
                     f"--workspace git-worktree: {self.base} is no git repository with a commit; `--workspace copy` needs none"
                 )
-            return replace(
-                self, inside=self._git("rev-parse", "--show-prefix").stdout.decode(errors="surrogateescape").strip()
+            inside, common = (
+                os.fsdecode(self._git("rev-parse", ask).stdout).strip() for ask in ("--show-prefix", "--git-common-dir")
             )
+            return replace(self, inside=inside, common=self.base / common)
         return self
 
     def of(self, index: int) -> Path:
@@ -63,7 +71,11 @@ class Workspaces:
     def make(self, index: int) -> Path:
         """The working folder of a task, made where it is not there yet: whole or not at all. Blocks. Raises `WorkspaceFailed`."""
         folder = self.root / str(index)
-        if self.kind == "none" or folder.is_dir():
+        if self.kind == "none":
+            return self.base
+        if folder.is_dir():
+            if self.kind == "git-worktree":
+                self._unlock(folder)
             return self.of(index)
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -82,26 +94,65 @@ class Workspaces:
         begun.rename(folder)
 
     def _worktree(self, folder: Path, index: int) -> None:
+        """Makes it under another name, and checks its files out beside other tasks. It is locked until it has its own: while it is
+        moved it stands nowhere, and a `git worktree prune` of the user's would take it for gone.
+        """
         begun = folder.with_name(f"{folder.name}.tmp")
-        branch = f"pod/{self.batch}/{index}"
-        if begun.exists():
-            self._git("worktree", "remove", "--force", str(begun))
-            shutil.rmtree(begun, ignore_errors=True)
-        self._git("worktree", "prune")
-        made = self._git("worktree", "add", "-B", branch, str(begun), "HEAD")
+        with self._alone():
+            made = None if begun.exists() else self._begin(begun, index)
+            if made is None or made.returncode:  # a kill left it, or a folder that is gone still has the branch
+                self._git("worktree", "unlock", str(begun))
+                self._git("worktree", "remove", "--force", str(begun))
+                shutil.rmtree(begun, ignore_errors=True)
+                self._git("worktree", "prune")
+                made = self._begin(begun, index)
         if not made.returncode:
-            made = self._git("worktree", "move", str(begun), str(folder))
-        if made.returncode:
-            said = made.stderr.decode(errors="replace").strip().splitlines()
-            raise WorkspaceFailed(
-                f"the working folder of task {index} can't be made: git: {said[-1] if said else 'failed'}"
-            )
+            made = self._git("checkout", "--force", "--quiet", at=begun)
+        with self._alone():
+            if not made.returncode:
+                made = self._git("worktree", "move", "--force", "--force", str(begun), str(folder))
+            if made.returncode:
+                said = made.stderr.decode(errors="replace").strip().splitlines()
+                raise WorkspaceFailed(
+                    f"the working folder of task {index} can't be made: git: {said[-1] if said else 'failed'}"
+                )
+            self._git("worktree", "unlock", str(folder))
 
-    def _git(self, *words: str) -> subprocess.CompletedProcess[bytes]:
-        env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+    def _begin(self, begun: Path, index: int) -> subprocess.CompletedProcess[bytes]:
+        return self._git(
+            "worktree", "add", "--lock", "--no-checkout", "-B", f"pod/{self.batch}/{index}", str(begun), "HEAD"
+        )
+
+    def _unlock(self, folder: Path) -> None:
+        """Takes the lock of its making away, which a kill may have left; a lock of the user's own stays."""
+        try:
+            where = (
+                (folder / ".git").read_text(encoding="utf-8", errors="surrogateescape").removeprefix("gitdir:").strip()
+            )
+            said = (folder / where / "locked").read_text(encoding="utf-8", errors="replace").strip()
+        except OSError:
+            return
+        if said == _MAKING:
+            with self._alone():
+                self._git("worktree", "unlock", str(folder))
+
+    @contextmanager
+    def _alone(self) -> Generator[None]:
+        """One at a time works with the worktrees of a repository, in all processes: git stumbles over one that another git has half
+        made, or takes it for one that is gone.
+        """
+        fd = os.open(self.common / "pod-worktrees.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _git(self, *words: str, at: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+        env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | {"LC_ALL": "C"}
         try:
             return subprocess.run(
-                ["git", "-C", str(self.base), *words], capture_output=True, stdin=subprocess.DEVNULL, timeout=GIT_SECONDS, env=env,
+                ["git", "-C", str(at or self.base), *words], capture_output=True, stdin=subprocess.DEVNULL, timeout=GIT_SECONDS, env=env,
                 check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:

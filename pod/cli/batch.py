@@ -53,6 +53,8 @@ def _batch(args: argparse.Namespace, output: Output) -> int:
     _check_engine(args)
     if args.html is not None:
         raise UsageProblem("--html is for `pod batch report`: a batch writes its page beside its results")
+    if args.regrade and args.grade is None:
+        raise UsageProblem("--regrade: with which function? --grade MODULE:FUNCTION or --grade FILE.py:FUNCTION says")
     return _run(args, output)
 
 
@@ -86,6 +88,7 @@ def _run(args: argparse.Namespace, output: Output) -> int:
     from pod.batch.batch import Batch
     from pod.batch.partitions import partitions_of
     from pod.batch.tasks import read_tasks
+    from pod.cli.batch_preview import cautions, preview, preview_json
     from pod.cli.batching import display_of
 
     cwd = folder_of(args.cwd)
@@ -93,10 +96,19 @@ def _run(args: argparse.Namespace, output: Output) -> int:
     tasks = read_tasks(source, _template(args.template))
     partitions = partitions_of(tasks, args.partition)
     settings = _settings(args, cwd, source, tasks)
+    for caution in cautions(settings, chosen_folder=args.workspace is not None):
+        note(f"pod: warning: {visible(caution)}")
+    if args.dry_run:
+        if output.format == "json":
+            output.json(json.dumps(preview_json(settings)))
+        else:
+            output.text(preview(settings))
+        note("pod batch: nothing was begun (--dry-run)")
+        return 0
     open_files(settings.concurrency)
     with ExitStack() as stack:
         stack.enter_context(settings.folder.alone())
-        display = display_of(settings, output)
+        display = display_of(output)
         backend = "asyncio" if args.asyncio else "trio"
         if args.engine == "dbos":
             from pod.batch.queued import QueuedBatch
@@ -132,12 +144,13 @@ def _settings(args: argparse.Namespace, cwd: Path, source: Path, tasks: list[Any
     _prove(loaded, tasks, cwd, args.cap)
     out = _out(args.out, folder.name, source)
     read_rows(out, folder.name)
-    workspaces = Workspaces(args.workspace, cwd, _work(args.workspaces, folder), folder.name).checked()
+    workspaces = Workspaces(args.workspace or "none", cwd, _work(args.workspaces, folder), folder.name).checked()
     chosen = choose(len(tasks), limit=args.limit, sample=args.sample, shuffle=args.shuffle, seed=args.seed)
     return Settings(
         manifest=loaded, tasks=tasks, chosen=chosen, folder=folder, workspaces=workspaces, source=source.absolute(),
         out=out, concurrency=args.concurrency, max_cost_usd=args.cap, attempts=args.attempts,
         retry_failed=args.retry_failed, grader=Grader.load(args.grade) if args.grade else None,
+        regrade=args.regrade,
     )  # fmt: skip
 
 
@@ -188,7 +201,8 @@ def _out(given: str | None, name: str, source: Path) -> Path:
 def _work(given: str | None, folder: Any) -> Path:
     """Where the working folders of tasks lie: beside the home of this machine, since no tool writes inside of it."""
     home = folder.home if url_of(folder.home) is None else local_home()
-    return (Path(given) if given else home.with_name(f"{home.name}-work")).absolute() / folder.name
+    root = Path(given).resolve() if given else home.with_name(f"{home.name}-work").absolute()
+    return root / folder.name
 
 
 async def _drive_queued(args: argparse.Namespace, made: Any, partitions: list[str], display: Any) -> int | None:
@@ -266,11 +280,24 @@ def ways_on(made: Any, summary: Any, signalled: int | None) -> list[str]:
         )
     elif by.get("limit"):
         lines.append(f"pod batch: {by['limit']} came to a limit of their own; the same command goes on with them")
-    if summary.left and not summary.spent and signalled is None:
+    if by.get("cancelled"):
+        lines.append(f"pod batch: {by['cancelled']} were cancelled; the same command goes on with them")
+    if summary.grade_errors:
         lines.append(
-            f"pod batch: {summary.left} have no end yet (another process has their pods); the same command goes on"
+            f"pod batch: {summary.grade_errors} could not be graded (first: {_grade_error(made)}); the same command grades them again"
         )
+    if summary.left and not summary.spent:
+        why = "" if signalled is not None else " (another process has their pods)"
+        lines.append(f"pod batch: {summary.left} have no end yet{why}; the same command goes on")
     return lines
+
+
+def _grade_error(made: Any) -> str:
+    from pod.batch.results import grade_error
+    from pod.cli.text import one_line
+
+    errors = (grade_error(made.results.rows[index]) for index in made.settings.chosen if index in made.results.rows)
+    return one_line(next(filter(None, errors), ""), 200)
 
 
 # -- reporting ------------------------------------------------------------------------------------------------
@@ -318,17 +345,23 @@ def _report(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
+def _why(row: dict[str, Any]) -> str:
+    """Why a task did not finish, or has no grade."""
+    from pod.batch.results import grade_error
+
+    ungraded = grade_error(row)
+    return str(row.get("error") or (f"no grade: {ungraded}" if ungraded else ""))
+
+
 def _failures(output: Output, rows: list[dict[str, Any]]) -> None:
-    """The tasks that did not finish, one line each, the first fifty."""
+    """The tasks that did not finish or could not be graded, one line each, the first fifty."""
+    from pod.batch.results import grade_error
     from pod.cli.text import one_line, table
 
-    bad = [row for row in rows if row["status"] != "finished"]
+    bad = [row for row in rows if row["status"] != "finished" or grade_error(row)]
     if not bad:
         return
     width = os.get_terminal_size().columns if is_terminal(sys.stdout) else 160
-    cells = [
-        (str(row["id"]), str(row["status"]), one_line(str(row.get("error") or ""), max(width - 40, 40)))
-        for row in bad[:50]
-    ]
+    cells = [(str(row["id"]), str(row["status"]), one_line(_why(row), max(width - 40, 40))) for row in bad[:50]]
     more = f"\n... and {len(bad) - 50} more" if len(bad) > 50 else ""
     output.text(f"\n{table(cells, ('task', 'status', 'why'))}{more}")

@@ -31,12 +31,12 @@ def add(parser: ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--template", metavar="TEXT",
-        help="what each pod is told: $field, $id, $index stand for what the task has, $$ for a dollar; @FILE reads it from a file "
+        help="what each pod is told: $field, ${a field}, $id, $index stand for what the task has, $$ for a dollar; @FILE reads it from a file "
         "(default: the field `task`)",
     )  # fmt: skip
     parser.add_argument("-C", "--cwd", metavar="DIR", help="the working folder (default: this one)")
     parser.add_argument(
-        "--workspace", choices=("none", "copy", "git-worktree"), default="none",
+        "--workspace", choices=("none", "copy", "git-worktree"),
         help="where each task works: in the working folder itself (default), in a copy of it, or in a worktree of its repository",
     )  # fmt: skip
     parser.add_argument(
@@ -62,6 +62,11 @@ def _which(parser: ArgumentParser) -> None:
     group.add_argument("--shuffle", action="store_true", help="in an order at random")
     group.add_argument("--seed", type=int, default=0, metavar="N", help="for --sample and --shuffle (default 0)")
     group.add_argument("--retry-failed", action="store_true", help="try those that failed again")
+    group.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show what would be run, and what the first tasks are told; begin nothing",
+    )
 
 
 def _how(parser: ArgumentParser) -> None:
@@ -77,8 +82,10 @@ def _how(parser: ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--grade", metavar="MODULE:FUNCTION",
-        help="a function of a task's fields and its result, which gives true, false or a number",
+        help="a function of a task's fields and its result, which gives true, false or a number; FILE.py:FUNCTION takes it from a file. "
+        "What finished without a score is graded too",
     )  # fmt: skip
+    group.add_argument("--regrade", action="store_true", help="with --grade: grade all that finished anew")
     group.add_argument("--asyncio", action="store_true", help="run on asyncio instead of trio")
     add_otel(group)
     _engine(parser)

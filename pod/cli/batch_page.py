@@ -37,6 +37,7 @@ caption { text-align: left; color: var(--soft); padding: 8px 0; }
 th, td { text-align: left; vertical-align: top; padding: 4px 10px 4px 0; border-bottom: 1px solid var(--line); }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.said { min-width: 20rem; overflow-wrap: anywhere; }
+td .grade { color: var(--soft); font-size: .85rem; }
 summary { cursor: pointer; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--sheet); padding: 8px; margin: 4px 0;
   font: 13px/1.5 ui-monospace, Menlo, Consolas, monospace; }
@@ -52,6 +53,7 @@ def page(summary: Summary, rows: Iterable[Row]) -> str:
     graded = any(row.get("grade") for row in shown)
     heads = [
         "task",
+        "pod",
         "status",
         *(["grade"] if graded else []),
         "requests",
@@ -65,6 +67,7 @@ def page(summary: Summary, rows: Iterable[Row]) -> str:
     style = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{style}'; base-uri 'none'; form-action 'none'"
     title = f"Batch {_text(summary.batch)}"
+    first = "What did not finish comes first. " if any(row["status"] != "finished" for row in ordered) else ""
     left_out = f" {len(ordered) - len(shown):,} more are in the file of results." if len(ordered) > len(shown) else ""
     return "\n".join(
         [
@@ -74,7 +77,8 @@ def page(summary: Summary, rows: Iterable[Row]) -> str:
             f"<title>{title}</title>", f"<style>{_STYLE}</style>", "</head>", "<body>", f"<h1>{title}</h1>", "<dl>",
             *(f"<div><dt>{_text(name)}</dt><dd>{_text(value)}</dd></div>" for name, value in facts(summary)),
             "</dl>", '<div class="scroll">', "<table>",
-            f"<caption>What did not finish comes first.{left_out}</caption>", "<thead><tr>",
+            f"<caption>{first}<code>pod show POD</code> and <code>pod inspect POD --html FILE</code> tell more of one.{left_out}</caption>",
+            "<thead><tr>",
             *(f'<th scope="col"{_number(head in numbers)}>{head}</th>' for head in heads),
             "</tr></thead>", "<tbody>", *(_line(row, graded=graded) for row in shown), "</tbody>", "</table>", "</div>", "</body>", "</html>", "",
         ]
@@ -106,13 +110,28 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
 def _line(row: Row, *, graded: bool) -> str:
     usage = cast("dict[str, Any]", row.get("usage") or {})
     grade = cast("dict[str, Any]", row.get("grade") or {})
-    cells = [f"<td>{_text(row['id'])}</td>", f'<td class="{_text(row["status"])}">{_text(row["status"])}</td>']
+    cells = [
+        f"<td>{_text(row['id'])}</td>",
+        f"<td>{_text(row['pod'])}</td>",
+        f'<td class="{_text(row["status"])}">{_text(row["status"])}</td>',
+    ]
     figures = [
         *([_score(grade)] if graded else []), f"{row.get('requests') or 0:,}", f"{row.get('compactions') or 0:,}",
         f"{usage.get('input_tokens') or 0:,}", money(row.get("cost_usd")), span(float(row.get("duration_s") or 0.0)),
     ]  # fmt: skip
     cells += [f'<td class="number">{_text(figure)}</td>' for figure in figures]
-    return f'<tr>{"".join(cells)}<td class="said">{_said(row)}</td></tr>'
+    return f'<tr>{"".join(cells)}<td class="said">{_said(row)}{_told(grade)}</td></tr>'
+
+
+def _told(grade: dict[str, Any]) -> str:
+    """What a grader said beside the score, or why there is none."""
+    if grade.get("error"):
+        return f'<div class="failed">no grade: {_text(str(grade["error"])[:TEXT_MOST])}</div>'
+    more = {key: value for key, value in grade.items() if key != "score"}
+    if not more:
+        return ""
+    text = json.dumps(more, ensure_ascii=False)
+    return f'<div class="grade">{_text(text[:TEXT_MOST])}</div>'
 
 
 def _said(row: Row) -> str:
@@ -132,7 +151,7 @@ def _said(row: Row) -> str:
 
 def _score(grade: dict[str, Any]) -> str:
     score = grade.get("score")
-    return "error" if "error" in grade else "" if score is None else f"{float(score):.3g}"
+    return "none" if grade.get("error") else "" if score is None else f"{float(score):.3g}"
 
 
 def _number(is_one: bool) -> str:

@@ -11,7 +11,7 @@ from pod.batch.results import Row
 from pod.batch.tasks import Task
 from pod.cli.failing import note
 from pod.cli.output import Output
-from pod.cli.text import money, one_line, span
+from pod.cli.text import count, money, one_line, span
 from pod.events import Event
 from pod.host import Hosted
 from worker.pacing import PaceView, paces
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
     from rich.text import Text
 
-    from pod.batch.batch import Batch, Settings
+    from pod.batch.batch import Batch
     from pod.batch.summary import Summary
 
 RATE_WINDOW = 60.0
@@ -61,18 +61,17 @@ class Display(Protocol):
         ...
 
 
-def display_of(settings: Settings, output: Output) -> Display:
+def display_of(output: Output) -> Display:
     """The display for this output."""
-    tally = Tally(settings.concurrency)
+    tally = Tally()
     return Drawn(tally) if output.live else Lines(tally, quiet=output.quiet)
 
 
 class Tally:
     """The figures of a batch under way: all its tasks, and how fast they end."""
 
-    def __init__(self, concurrency: int) -> None:
-        self.concurrency = concurrency
-        self.batch = ""
+    def __init__(self) -> None:
+        self.batch = self.bound = ""
         self.tasks = self.done = self.due = 0
         self.by_status: dict[str, int] = {}
         self.cost: float | None = 0.0
@@ -84,6 +83,7 @@ class Tally:
         """Takes in what ended before."""
         s = batch.settings
         self.batch, self.tasks, self.due, self.limit = s.folder.name, len(s.chosen), batch.due, s.max_cost_usd
+        self.bound = batch.bound
         chosen = set(s.chosen)
         for index, row in batch.results.rows.items():
             if index in chosen:
@@ -136,10 +136,12 @@ def paced(view: PaceView) -> str:
 
 def ended_line(task: Task, row: Row) -> str:
     """A task that ended, in one line."""
-    score = cast("dict[str, Any]", row.get("grade") or {}).get("score")
+    grade = cast("dict[str, Any]", row.get("grade") or {})
+    score = grade.get("score")
     scored = "" if score is None else f", grade {score:.3g}"
+    scored += f", no grade: {one_line(str(grade['error']), 120)}" if grade.get("error") else ""
     failed = f": {one_line(str(row['error']), 200)}" if row.get("error") else ""
-    figures = f"{row['requests']} requests, {money(row.get('cost_usd'))}, {span(float(row.get('duration_s') or 0.0))}"
+    figures = f"{count(row['requests'], 'request')}, {money(row.get('cost_usd'))}, {span(float(row.get('duration_s') or 0.0))}"
     status = "waits for a human" if row["status"] == "paused" else row["status"]
     return one_line(f"{task.id}: {status} ({figures}{scored}){failed}", 400)
 
@@ -180,7 +182,7 @@ class Lines:
 def opening(tally: Tally) -> str:
     """What a batch begins with, in words."""
     before = f", {tally.done:,} ended before" if tally.done else ""
-    return f"{tally.tasks:,} tasks{before}, {tally.due:,} to do, at most {tally.concurrency} at once"
+    return f"{count(tally.tasks, 'task')}{before}, {tally.due:,} to do, {tally.bound}"
 
 
 class Drawn:
@@ -214,7 +216,7 @@ class Drawn:
         self._under_way.pop(task.index, None)
         self.tally.ended(row)
         if row["status"] != "finished":
-            self.drawing.line(ended_line(task, row), "red" if row["status"] == "failed" else "yellow")
+            self.drawing.line(ended_line(task, row), "red" if row["status"] == "failed" else "yellow", whole=True)
 
     def _event(self, task: Task, event: Event) -> None:
         seen = self._under_way.get(task.index)
@@ -223,7 +225,7 @@ class Drawn:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self.drawing.line(f"pod batch: {text}", "bold")
+        self.drawing.line(f"pod batch: {text}", "bold", whole=True)
 
     def close(self) -> None:
         """Takes what stands below away."""
@@ -286,7 +288,16 @@ class Seen:
         now = "rests before it is started again" if resting else self.now
         figures = f"request {self.requests}, {self.tokens:,} tokens, " if self.hosted is not None else ""
         tail = f"  {figures}{now} {span(time.monotonic() - self.since)}"
-        return f"  {one_line(self.task.id, max(min(40, width - len(tail) - 2), 8)):<12}{tail}"[:width]
+        return f"  {shortened(self.task.id, max(min(40, width - len(tail) - 2), 8)):<12}{tail}"[:width]
+
+
+def shortened(name: str, width: int) -> str:
+    """A name on one line, cut in its middle: those of many tasks begin alike."""
+    whole = one_line(name, max(len(name), 1))
+    if len(whole) <= width:
+        return whole
+    end = (width - 3) // 2
+    return f"{whole[: width - 3 - end]}...{whole[len(whole) - end :]}"
 
 
 def bar(tally: Tally, width: int, *, unicode: bool = True) -> Text:

@@ -273,6 +273,10 @@ def _gc(parser: ArgumentParser) -> None:
 
 
 def _ls(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "pods", metavar="NAME", nargs="?",
+        help="a pod and those below it: `nightly` lists nightly/0, nightly/1 and so on; or a pattern, such as 'night*'",
+    )  # fmt: skip
     parser.add_argument("--names", action="store_true", help="only the names, one a line")
     _json(parser)
 
@@ -285,7 +289,15 @@ def _export(parser: ArgumentParser) -> None:
 
 
 def _import(parser: ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="what `pod export` wrote; `-` reads it from standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?",
+        help="what `pod export` wrote; `-` reads it from standard input. With --from: a pod's name or a pattern, such as 'nightly/*' "
+        "(default: all pods)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from", dest="other", metavar="HOME",
+        help="copy pods straight from another home: a folder, or the address of a database; what is here already stays as it is",
+    )  # fmt: skip
     parser.add_argument("--name", metavar="NEW", help="another name for the pod")
 
 
@@ -438,8 +450,8 @@ _ALL = (
             "What was cleared or rewound stays behind, and so do background jobs"),
     Command("import", "make a pod of an exported file", "transferring:import_",
             "pod import fix-flaky.pod.tar --name fix-flaky-2", _import,
-            "make a pod of an exported file. Every hash is checked before anything is placed. The pod brings its "
-            "manifest, permissions included: import what you trust"),
+            "make a pod of an exported file, or pods of those of another home (--from). Every hash is checked before anything "
+            "is placed. The pod brings its manifest, permissions included: import what you trust"),
     Command("models", "known models, windows and prices", "catalog:models", "pod models --manifest coder.toml", _models,
             "known models with window, longest output and price, each with its source and date"),
     Command("tools", "the tools that come with the runtime", "catalog:tools", "pod tools coder.toml", _tools,

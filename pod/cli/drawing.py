@@ -21,10 +21,14 @@ class Drawing:
         self.console = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=False)
         self._live: Live | None = None
 
-    def line(self, text: str, style: str = "none") -> None:
-        """A line that stays, cut at the terminal's width."""
+    def line(self, text: str, style: str = "none", *, whole: bool = False) -> None:
+        """A line that stays: cut at the terminal's width, or `whole`, on as many lines as it needs."""
+        drawn = Text(visible(text), style=style)
         try:
-            self.console.print(Text(visible(text), style=style), no_wrap=True, overflow="ellipsis", crop=True)
+            if whole:
+                self.console.print(drawn, overflow="fold")
+            else:
+                self.console.print(drawn, no_wrap=True, overflow="ellipsis", crop=True)
         except OSError:
             return
 

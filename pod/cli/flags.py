@@ -100,5 +100,5 @@ def _argument(action: argparse.Action, group: str) -> Argument:
     return Argument(
         flags=flags, value=value, kind=kind, choices=choices, help=action.help or "", group=group,
         needed=action.required or (not flags and action.nargs != "?"),
-        repeated=isinstance(action, argparse._AppendAction),  # pyright: ignore[reportPrivateUsage]
+        repeated=isinstance(action, argparse._AppendAction) or action.nargs == "+",  # pyright: ignore[reportPrivateUsage]
     )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 
@@ -21,14 +23,18 @@ def ls(args: argparse.Namespace) -> int:
     """Lists all pods; of each log only a bounded head and tail is read (`+`: there may be more), and for `--names` nothing."""
     home = default_home()
     if args.names and not args.json:
-        show_names(home)
+        show_names(home, args.pods)
         return 0
-    found = sorted(glances(home), key=lambda look: look.at, reverse=True)
+    found = sorted(glances(home, partial(is_meant, args.pods)), key=lambda look: look.at, reverse=True)
     if args.json:
         show_json([row_of(look) for look in found])
         return 0
     if not found:
-        note(f"no pods in {label_of(home)}")
+        note(
+            f"no pods in {label_of(home)}"
+            if args.pods is None
+            else f"no pods of the name {args.pods!r} in {label_of(home)}"
+        )
         return 0
     heads = ("NAME", "STATUS", "ACTIVE", "REQUESTS", "COST", "MODEL", "FOLDER")
     rows = [_row(look) for look in found]
@@ -38,9 +44,14 @@ def ls(args: argparse.Namespace) -> int:
     return 0
 
 
-def show_names(home: Path) -> None:
+def is_meant(given: str | None, name: str) -> bool:
+    """Whether a pod is the one given, below it, or matches it as a pattern; all are where nothing is given."""
+    return given is None or name == given or name.startswith(f"{given.rstrip('/')}/") or fnmatchcase(name, given)
+
+
+def show_names(home: Path, given: str | None = None) -> None:
     """The names of pods, one a line; a folder whose name no pod can have is passed over: shells expand what they get."""
-    for name in pod_names(home):
+    for name in filter(partial(is_meant, given), pod_names(home)):
         try:
             show(check_name(name))
         except UsageProblem:

@@ -14,7 +14,7 @@ from pod.cli.placing import placed
 from pod.cli.programs import absent
 from pod.errors import UsageProblem
 from pod.guarding import sandbox_trouble
-from pod.loading import NotLoaded, load_object, users_code
+from pod.loading import NotLoaded, beside, load_object, top_of, users_code
 from pod.manifest import BUILT_IN_TOOLS, Loaded, Problem
 from pod.manifest.check import about_no_tool
 from pod.manifest.errors import KeyPath
@@ -114,12 +114,10 @@ def _imported(loaded: Loaded, reference: str, key: KeyPath, make: Callable[[Any]
 
 def _beside(loaded: Loaded, reference: str, cause: BaseException | None) -> str:
     """A hint where the module lies in a folder that Python does not look into."""
-    top = reference.partition(":")[0].partition(".")[0]
-    if not isinstance(cause, ModuleNotFoundError) or cause.name != top:
+    if not isinstance(cause, ModuleNotFoundError) or cause.name != top_of(reference):
         return ""
-    for folder in dict.fromkeys((loaded.path.parent, loaded.cwd, Path.cwd())):
-        if (folder / f"{top}.py").is_file() or (folder / top).is_dir():
-            return f"it lies in {folder}, where Python does not look: PYTHONPATH={folder} pod ..."
+    if (folder := beside(reference, cause, loaded.path.parent, loaded.cwd, Path.cwd())) is not None:
+        return f"it lies in {folder}, where Python does not look: PYTHONPATH={folder} pod ..."
     return "is its package installed in this environment?"
 
 

@@ -83,12 +83,19 @@ def add_queue(parser: ArgumentParser) -> None:
                 help="only what is there (default: what has not ended)",
             )
             one.add_argument("--all", action="store_true", help="what ended too")
-            one.add_argument("--limit", type=whole, default=50, metavar="N", help="the newest N (default 50)")
+            one.add_argument(
+                "--limit", type=whole, default=50, metavar="N", help="N at most, of each state the newest (default 50)"
+            )
         elif name == "limit":
             add_limit(one)
         elif name == "schedule":
             add_schedule(one)
         else:
-            one.add_argument("names", metavar="NAME", nargs=1 if name == "show" else "+", help="a pod's name")
+            told = (
+                "a pod's name, or a pattern such as 'nightly/*' for all that waits or runs"
+                if name == "cancel"
+                else "a pod's name"
+            )
+            one.add_argument("names", metavar="NAME", nargs=1 if name == "show" else "+", help=told)
         add_db(one)
         one.add_argument("--json", action="store_true", help="print JSON")

@@ -34,7 +34,7 @@ def serve(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name not in {"starlette", "hypercorn"}:
             raise
-        raise UsageProblem("`pod serve` needs the extra `service`: pip install 'pod-runtime[service]'") from None
+        raise UsageProblem("`pod serve` needs the extra `service`: pip install '/path/to/checkout[service]'") from None
 
     def tell(text: str) -> None:
         if not args.quiet:
@@ -58,6 +58,10 @@ def serve(args: argparse.Namespace) -> int:
         words = "each run ends before its next request, and can be gone on with. Once more ends now."
         async with handled(Stopping(end=end, words=words, tell=tell)), service.host:
             tell(f"listens on {_where(args, listener)}")
+            if args.manifests is None and not args.shipped:
+                tell(
+                    "no manifest is offered, so no pod can be made here: --manifests DIR or --shipped NAME offers some"
+                )
             if new:
                 note(f"pod serve: the token, for this time only: {new}")
                 note(f"pod serve: its page: {_where(args, listener)}#token={new}")

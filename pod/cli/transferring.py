@@ -6,20 +6,26 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, cast
 
 from pod.cli.failing import note
+from pod.cli.listing import is_meant
 from pod.cli.output import STDOUT, OutputFailed, is_terminal
 from pod.cli.streams import Nowhere
 from pod.cli.text import count, one_line
-from pod.errors import UsageProblem
-from pod.log.folder import PodFolder, default_home
+from pod.errors import PodError, UsageProblem
+from pod.log.files import label_of
+from pod.log.folder import PodFolder, check_name, default_home, home_of, pod_names
 from pod.losses import losses
 from pod.manifest import Manifest
 from pod.session import load
 from pod.state import nothing_left
 from pod.transfer import Exported, Imported, export_pod, import_pod
 from worker.text import size
+
+IN_MEMORY = 8 * 1024 * 1024
+"""Bytes of a pod on its way from home to home that are held in memory; more go through a file."""
 
 
 def export(args: argparse.Namespace) -> int:
@@ -60,7 +66,13 @@ def _file_name(name: str) -> str:
 
 
 def import_(args: argparse.Namespace) -> int:
-    """Makes a pod of an export."""
+    """Makes a pod of an export, or copies those of another home."""
+    if args.other is not None:
+        return _copied(args)
+    if args.file is None:
+        raise UsageProblem(
+            "what is to be imported? `pod import FILE` takes what `pod export` wrote, `pod import --from HOME` another home"
+        )
     source = sys.stdin.buffer if args.file == "-" else Path(args.file)
     done = import_pod(source, default_home(), args.name)
     was = "" if done.name == done.was else f" (it was {one_line(done.was)})"
@@ -73,6 +85,37 @@ def import_(args: argparse.Namespace) -> int:
         note(f"pod {done.name}: its working folder {one_line(done.cwd, 300)} is not here; name another one with -C")
     note(f"pod {done.name}: {_next(done.name, where)}")
     return 0
+
+
+def _copied(args: argparse.Namespace) -> int:
+    """Copies the pods of another home, one after the other; 1 where one could not be. Those that are here already stay."""
+    source, home = home_of(args.other), default_home()
+    if args.name is not None:
+        raise UsageProblem("--name is for one file: pods of another home keep their names")
+    if source == home:
+        raise UsageProblem(f"--from {one_line(label_of(source))}: that is this home (POD_HOME)")
+    names = [name for name in pod_names(source) if is_meant(args.file, name)]
+    if not names:
+        which = "no pods" if args.file is None else f"no pods of the name {args.file!r}"
+        raise UsageProblem(f"--from: {which} in {label_of(source)}")
+    done = here = 0
+    for name in names:
+        try:
+            check_name(name)
+            if PodFolder(home, name).exists():  # before anything is read of it
+                here += 1
+                continue
+            with SpooledTemporaryFile(IN_MEMORY) as file:
+                export_pod(source, name, cast(BinaryIO, file))
+                file.seek(0)
+                note(f"pod {name}: imported: {_held(import_pod(cast(BinaryIO, file), home, name))}")
+            done += 1
+        except (PodError, OSError) as error:
+            note(f"pod {name}: error: {error}")
+    failed = len(names) - done - here
+    more = [f"{here} stood here already"] * bool(here) + [f"{failed} failed"] * bool(failed)
+    note(f"{count(done, 'pod')} imported from {label_of(source)}" + "".join(f", {each}" for each in more))
+    return 1 if failed else 0
 
 
 def _next(name: str, where: str) -> str:

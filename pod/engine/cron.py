@@ -105,7 +105,7 @@ def _library(text: str, five: str, start: datetime) -> CronSim:
     try:
         from cronsim import CronSim, CronSimError
     except ModuleNotFoundError:
-        raise UsageProblem("schedules need the extra `dbos`: pip install 'pod-runtime[dbos]'") from None
+        raise UsageProblem("schedules need the extra `dbos`: pip install '/path/to/checkout[dbos]'") from None
     try:
         return CronSim(five, start)
     except CronSimError as error:

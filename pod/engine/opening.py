@@ -22,7 +22,7 @@ def engine_at(
     except ModuleNotFoundError as error:
         if error.name not in {"dbos", "sqlalchemy"}:
             raise
-        raise UsageProblem("queues need the extra `dbos`: pip install 'pod-runtime[dbos]'") from None
+        raise UsageProblem("queues need the extra `dbos`: pip install '/path/to/checkout[dbos]'") from None
     place = place_of(db, home)
     if lease is not None and isinstance(place, HomeDatabase):
         raise UsageProblem(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
@@ -65,6 +66,15 @@ async def retry(engine: Engine, orders: Orders, session: str) -> str:
         order = await _thread(partial(orders.change, session, **again))
     await _submit(engine, order, CONTINUE)
     return f"{session} is queued again, as {order.activation.id}"
+
+
+async def matching(engine: Engine, orders: Orders, pattern: str) -> list[str]:
+    """The pods that match a pattern (`nightly/*`) and are not over, in order."""
+    names = await _thread(lambda: sorted(name for name in orders.sessions() if fnmatchcase(name, pattern)))
+    found = await _thread(orders.read_all, names)
+    statuses = await engine.status([order.activation.id for order in found.values()])
+    over = {each.activation.session for each in statuses if each.phase == "ended" and each.outcome not in GOES_ON}
+    return [name for name in names if name in found and name not in over]
 
 
 async def cancel(engine: Engine, orders: Orders, session: str) -> str:

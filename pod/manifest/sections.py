@@ -375,7 +375,7 @@ Effect: TypeAlias = Literal["read", "write", "process", "network"]
 
 class McpServer(Section):
     """A server of the Model Context Protocol whose tools the agent gets, as `name__tool` ([mcp.md](mcp.md)): a program (`command`) or an
-    address (`url`). Needs the package `mcp` (`pod-runtime[mcp]`)."""
+    address (`url`). Needs the extra `mcp`."""
 
     name: Annotated[
         str,

@@ -58,6 +58,9 @@ DRAIN = 3.0
 SETTLE = 1.0
 """Seconds that webhooks under way get to be accepted when the service ends; the others are sent when it is back."""
 
+NOT_BEGUN = "the service was not begun: an app that mounts it enters its `running()` in its own lifespan (docs/service.md, In a service of your own)"
+"""What is said where nobody runs the life of the service."""
+
 _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (PodNotFound, 404, "no_such_pod"),
     (NotOnTheShelf, 404, "no_such_manifest"),
@@ -212,8 +215,8 @@ class Service:
         return JSONResponse({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:
-        ending = self._closing is None or self._closing.is_set()
-        return JSONResponse({"status": "ending" if ending else "ok"}, 503 if ending else 200)
+        status = "not_begun" if self._closing is None else "ending" if self._closing.is_set() else "ok"
+        return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 
     async def _openapi(self, request: Request) -> Response:
         return JSONResponse(self._document)
@@ -228,13 +231,21 @@ class Service:
                 return _problem(
                     403, "not_allowed", f"this token has the role {holder.role!r}; {operation.role!r} is needed"
                 )
-            if self._closing is None or self._closing.is_set():
+            if self._closing is None:
+                return _problem(503, "not_begun", NOT_BEGUN)
+            if self._closing.is_set():
                 return _problem(503, "ending", "the service comes to its end")
             try:
                 with tracing.using(self._telemetry), tracing.incoming(_trace(request)):
                     return await self._answer(operation, request, holder)
             except ValidationError as error:
                 return _problem(422, "not_possible", _said(error))
+            except PodNotFound as error:
+                name = request.path_params.get("name")
+                said = (
+                    f"there is no pod named {name!r}; GET /v1/pods lists those that there are" if name else str(error)
+                )
+                return _problem(404, "no_such_pod", said[:2_000])
             except PodError as error:
                 return _refusal(error)
 
@@ -368,10 +379,12 @@ def _refusal(error: PodError) -> JSONResponse:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    kinds = {404: "no_such_path", 405: "no_such_method"}
-    return _problem(
-        error.status_code, kinds.get(error.status_code, "refused"), str(error.detail), dict(error.headers or {})
-    )
+    where = "GET /openapi.json describes all that there is"
+    kind, said = {
+        404: ("no_such_path", f"there is nothing at {request.url.path[:200]}; {where}"),
+        405: ("no_such_method", f"{request.method[:20]} is nothing that can be done there; {where}"),
+    }.get(error.status_code, ("refused", str(error.detail)))
+    return _problem(error.status_code, kind, said, dict(error.headers or {}))
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import stat
@@ -40,25 +41,30 @@ def listening(host: str, port: int, uds: Path | None, *, stalled: float = STALLE
     A connection whose other end takes nothing for `stalled` seconds is dropped (by the system: the server below waits for it
     whatever happens). Raises `UsageProblem` where it is taken or can't be had.
     """
+    family = socket.AF_UNIX if uds is not None else socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
     try:
         if uds is not None:
-            return _local(uds)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        made = socket.socket(family, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled * 1_000))
-        made.bind((host, port))
-        made.listen(BACKLOG)
+            _bind_local(made, uds)
+        else:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stalled * 1_000))
+            made.bind((host, port))
+            made.listen(BACKLOG)
         made.setblocking(False)
-        return made
+    except UsageProblem:
+        made.close()
+        raise
     except OSError as error:
+        made.close()
         where = str(uds) if uds is not None else f"{host}:{port}"
-        raise UsageProblem(f"can't listen on {where}: {error.strerror or error}") from None
+        taken = "; --port takes another, 0 any that is free" if error.errno == errno.EADDRINUSE and uds is None else ""
+        raise UsageProblem(f"can't listen on {where}: {error.strerror or error}{taken}") from None
+    return made
 
 
-def _local(path: Path) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+def _bind_local(made: socket.socket, path: Path) -> None:
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise UsageProblem(f"--uds {path}: something else stands there")
@@ -69,14 +75,12 @@ def _local(path: Path) -> socket.socket:
                 path.unlink()  # its server is gone
             else:
                 raise UsageProblem(f"--uds {path}: a server listens there")
-    # Named only once nobody else may connect.
+    # Named only once nobody else may connect, and it answers who asks whether a server is there.
     staged = path.with_name(f".{path.name}.{os.getpid()}")
     made.bind(str(staged))
     staged.chmod(0o600)
-    staged.rename(path)
     made.listen(BACKLOG)
-    made.setblocking(False)
-    return made
+    staged.rename(path)
 
 
 async def serve(

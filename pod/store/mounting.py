@@ -35,7 +35,7 @@ def mount(url: str, where: Path) -> Path:
             from pod.store.postgres_documents import PostgresDocuments
         except ImportError:
             raise UsageProblem(
-                "a home in PostgreSQL needs the extra `postgres`: pip install 'pod-runtime[postgres]'"
+                "a home in PostgreSQL needs the extra `postgres`: pip install '/path/to/checkout[postgres]'"
             ) from None
         plain, ttl = address(url)
         try:

@@ -207,6 +207,21 @@ def test_a_signal_lets_runs_end_at_a_boundary_and_the_same_command_goes_on(rig: 
     assert sorted(row["id"] for row in rows(rig)) == ["one", "three", "two"]
 
 
+def test_what_a_signal_left_is_told_with_the_way_on(rig: Rig) -> None:
+    tasks(rig, "one", "two")
+    provider = Provider("one")
+    with provider.server as server:
+        rig.manifest(server)
+        process = rig.start("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml", "--concurrency", "1")
+        assert provider.begun.wait(20)
+        process.send_signal(signal.SIGINT)
+        while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
+            pass
+        provider.killed.set()
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == 130 and b"1 have no end yet; the same command goes on" in err
+
+
 def test_what_waits_for_a_human_is_answered_and_goes_on(rig: Rig) -> None:
     tasks(rig, "one", "two")
 
@@ -282,11 +297,95 @@ def test_answers_are_graded_and_a_grader_that_fails_fails_no_task(rig: Rig) -> N
     assert nowhere.code == 2 and "graders:none" in nowhere.err and not (rig.home / "batches" / "c").exists()
 
 
+def test_a_grader_comes_from_a_file_that_is_named_and_what_it_could_not_grade_is_graded_by_the_same_command(
+    rig: Rig,
+) -> None:
+    tasks(rig, "one", "three")
+    grader = rig.root / "graders.py"
+    grader.write_text("def length(task, result):\n    raise ValueError('not\\nyet')\n")
+    provider = Provider()
+    with provider.server as server:
+        rig.manifest(server)
+        broken = batch(rig, "--grade", f"{grader}:length")
+        report = rig.pod("batch", "report", "tasks")
+        page = (rig.work / "tasks.results.html").read_text()
+        grader.write_text("def length(task, result):\n    return {'score': len(result.text), 'want': 'long'}\n")
+        graded = batch(rig, "--grade", f"{grader}:length")
+        grader.write_text("def length(task, result):\n    return 1\n")
+        kept = batch(rig, "--grade", f"{grader}:length")
+        anew = batch(rig, "--grade", f"{grader}:length", "--regrade")
+    assert broken.code == 0 and "no grade: ValueError: not yet" in broken.err
+    assert (
+        "2 could not be graded (first: ValueError: not" in broken.err
+        and "the same command grades them again" in broken.err
+    )
+    assert report.text.count("no grade: ValueError") == page.count("no grade: ValueError") == 2
+    assert graded.code == 0 and "2 tasks, 2 to do" in graded.err and "mean grade:   8.000 of 2" in graded.text
+    assert "2 ended before, 0 to do" in kept.err and "mean grade:   8.000 of 2" in kept.text
+    assert "mean grade:   1.000 of 2" in anew.text and sorted(row["id"] for row in rows(rig)) == ["one", "three"]
+    assert sorted(provider.seen) == ["one", "three"], "no task was done again"
+
+
+def test_grading_anew_leaves_a_task_whose_log_is_gone_as_it_is(rig: Rig) -> None:
+    tasks(rig, "one", "two")
+    (rig.root / "graders.py").write_text("def good(task, result):\n    return True\n")
+    provider = Provider()
+    with provider.server as server:
+        rig.manifest(server)
+        assert batch(rig).code == 0 and rig.pod("rm", "tasks/0").code == 0
+        ran = batch(rig, "--grade", f"{rig.root / 'graders.py'}:good")
+    assert ran.code == 0 and sorted(provider.seen) == ["one", "two"]
+    assert {row["id"]: row.get("grade") for row in rows(rig)} == {"one": None, "two": {"score": 1.0}}
+
+
+def test_a_preview_shows_what_would_be_run_and_begins_nothing(rig: Rig) -> None:
+    tasks(rig, *(f"number{n}" for n in range(5)))
+    rig.manifest(None, tools=["write_file"], more=SCOPE)
+    before = {path for path in rig.root.rglob("*") if path.is_file()}
+    ran = batch(rig, "--dry-run", "--limit", "4", "--template", "Please:\n$task")
+    as_json = batch(rig, "--dry-run", "--json", "--workspace", "copy")
+    assert ran.code == 0 and "nothing was begun" in ran.err
+    assert "tasks:     4 of 5" in ran.text and "tasks/0 (number0) is told:\n  Please:\n  Do number0" in ran.text
+    assert "... and 1 task more" in ran.text and "number3" not in ran.text
+    assert "4 tasks at once write in the same folder" in ran.err and "--workspace copy" in ran.err
+    assert [task["text"] for task in as_json.json["tasks"]] == [f"Do number{n}" for n in range(5)]
+    assert "same folder" not in as_json.err
+    assert {path for path in rig.root.rglob("*") if path.is_file()} == before
+
+
+def test_workspaces_beside_the_working_folder_may_be_named_from_there(rig: Rig) -> None:
+    tasks(rig, "one")
+    (rig.work / "seed.txt").write_text("seed")
+    with Provider().server as server:
+        rig.manifest(server)
+        ran = batch(rig, "--workspace", "copy", "--workspaces", "../beside")
+        inside = batch(rig, "--workspace", "copy", "--workspaces", "../work/inside", "--name", "b")
+    assert ran.code == 0, ran.err
+    assert (rig.root / "beside" / "tasks" / "0" / "seed.txt").read_text() == "seed"
+    assert inside.code == 2 and "which is inside of" in inside.err
+
+
+def test_a_grader_that_the_agents_may_change_is_warned_of(rig: Rig) -> None:
+    tasks(rig, "one")
+    (rig.work / "graders.py").write_text("def good(task, result):\n    return True\n")
+    rig.manifest(None, tools=["write_file"], more=SCOPE)
+    ran = batch(rig, "--dry-run", "--grade", "graders.py:good")
+    apart = batch(rig, "--dry-run", "--grade", "graders.py:good", "--workspace", "copy")
+    assert ran.code == 0 and "the agents may change" in ran.err and "graders.py" in ran.err
+    assert apart.code == 0 and "may change" not in apart.err
+
+
 REFUSED: dict[str, tuple[list[str], str]] = {
     "no manifest": (["batch", "tasks.jsonl"], "a batch needs a manifest"),
     "no tasks": (["batch", "gone.jsonl", "--manifest", "M"], "gone.jsonl: there is no such file or folder"),
     "a manifest that is none": (["batch", "tasks.jsonl", "--manifest", "nowhere"], "nowhere"),
     "two files of tasks": (["batch", "tasks.jsonl", "more.jsonl", "--manifest", "M"], "a batch has one file or folder of tasks"),
+    "a grader of no module": (
+        ["batch", "tasks.jsonl", "--manifest", "M", "--grade", "not_there:good"], "or a file with its path: --grade folder/graders.py:FUNCTION"
+    ),
+    "a grader of no file": (["batch", "tasks.jsonl", "--manifest", "M", "--grade", "gone.py:good"], "there is no file gone.py"),
+    "a grader that its file lacks": (["batch", "tasks.jsonl", "--manifest", "M", "--grade", "mine.py:bad"], "no attribute 'bad'"),
+    "grading anew without a grader": (["batch", "tasks.jsonl", "--manifest", "M", "--regrade"], "--regrade: with which function?"),
     "a page of a run": (["batch", "tasks.jsonl", "--manifest", "M", "--html", "x.html"], "--html is for `pod batch report`"),
     "no concurrency": (["batch", "tasks.jsonl", "--manifest", "M", "--concurrency", "0"], "a whole number from 1 on, not '0'"),
     "no money": (["batch", "tasks.jsonl", "--manifest", "M", "--max-cost", "-1"], "US dollars, above zero, not '-1'"),
@@ -310,6 +409,7 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     tasks(rig, "one")
     (rig.work / "more.jsonl").write_text('"x"\n')
     (rig.work / "other.txt").write_text("mine\n")
+    (rig.work / "mine.py").write_text("def good(task, result):\n    return True\n")
     rig.manifest(None)
     return rig
 

@@ -53,6 +53,11 @@ def test_a_template_puts_fields_in_their_places(tmp_path: Path) -> None:
     assert made == ("x7", 'x7/0: it $breaks ["a", "b"] 3 for $5')
 
 
+def test_a_field_of_any_name_is_named_in_braces(tmp_path: Path) -> None:
+    text = "id,Title of it,größe\n7,it broke,12\n"
+    assert read(tmp_path, "t.csv", text, "${Title of it} (${größe}, $id)") == [("7", "it broke (12, 7)")]
+
+
 WRONG = {
     "no such file": ("gone.jsonl", None, None, "gone.jsonl: there is no such file"),
     "another form": ("t.txt", "x", None, "t.txt: tasks are JSON lines"),
@@ -68,7 +73,9 @@ WRONG = {
     "nothing": ("t.jsonl", "\n\n", None, "t.jsonl: there are no tasks in it"),
     "an empty folder": ("", None, None, "there are no tasks in it"),
     "a field that is none": ("t.jsonl", '{"titel": "a"}\n', "Fix $title", "the fields here are titel; did you mean $titel?"),
-    "a lone dollar": ("t.jsonl", '{"task": "a"}\n', "for 5$", "write $field or ${field}, and $$ for a dollar"),
+    "a field with spaces that is none": ("t.csv", "The title,b\nx,y\n", "Fix $Title", "did you mean ${The title}?"),
+    "a first field with spaces": ("t.csv", "The title,b\nx,y\n", None, "say what the text is with --template, such as '${The title}'"),
+    "a lone dollar": ("t.jsonl", '{"task": "a"}\n', "for 5$", "write $field, ${field} or ${a field with spaces}, and $$ for a dollar"),
     "an empty template": ("t.jsonl", '{"task": "a"}\n', " ", "the template is empty"),
     "cells without a head": ("t.csv", "id,task\na,b,c\n", None, "t.csv:2: 3 cells under 2 heads (id, task)"),
     "a head twice": ("t.csv", "task,task\na,b\n", None, "t.csv:1: the head 'task' stands there twice"),

@@ -118,7 +118,7 @@ def test_a_limit_on_cost_with_a_model_of_unknown_price_is_refused_before_anythin
         shell("run", shell.rig.manifest(server), "x", "--name", "a", "--max-cost", "5", *more, code=2)
         assert server.requests == []
     assert f"the price of {named} is not known; nothing was sent" in shell.err
-    for way in ("pod models", "pod-runtime[prices]", "max_total_tokens"):
+    for way in ("pod models", "checkout[prices]", "max_total_tokens"):
         assert way in shell.err
     assert not (shell.rig.home / "pods").exists()
 

@@ -137,7 +137,7 @@ def test_an_unexpected_error_leaves_its_traceback_in_a_file(
     rig: Rig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_HOME", str(rig.home))
-    monkeypatch.setattr("pod.cli.listing.glances", lambda _home: 1 / 0)
+    monkeypatch.setattr("pod.cli.listing.glances", lambda *_: 1 / 0)
     assert main(["ls"]) == 1
     err = capsys.readouterr().err
     assert "unexpected ZeroDivisionError" in err and "Traceback" not in err

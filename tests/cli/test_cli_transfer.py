@@ -119,3 +119,50 @@ def test_an_import_tells_all_that_its_manifest_would_start_ask_or_send(shell: Sh
         "sends TEST_KEY to its model",
     ):
         assert f"pod b: its manifest {words}\n" in shell.err
+
+
+def test_the_pods_of_another_home_are_copied_in_one_command_and_those_that_are_here_stay(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ProviderServer([Answer("one"), Answer("two"), Answer("three"), Answer("four")]) as server:
+        manifest = shell.rig.manifest(server)
+        for name in ("b/0", "b/1", "c"):
+            shell("run", manifest, "x", "--name", name, "-q")
+        shown = shell.json("show", "c")
+        monkeypatch.setenv("POD_HOME", str(shell.rig.root / "other-home"))
+        assert shell("import", "--from", shell.rig.home, "b/1") == ""
+        assert "pod b/1: imported: 1 segment" in shell.err and "\n1 pod imported from " in shell.err
+        shell("resume", "b/1", "more", "-q")
+        own = shell.json("show", "b/1")
+        text = shell.rig.home / "pods" / "b" / "0" / "pod.json"
+        whole = text.read_bytes()
+        text.write_bytes(b"no pointer")
+        shell("import", "--from", shell.rig.home, code=1)
+        assert "pod b/0: error: " in shell.err and "1 pod imported from" in shell.err
+        assert shell.err.endswith(", 1 stood here already, 1 failed\n")
+        text.write_bytes(whole)
+        shell("import", "--from", shell.rig.home)
+    assert shell("ls", "--names") == "b/0\nb/1\nc\n"
+    assert shell.json("show", "b/1")["totals"] == own["totals"], "it stays as it is"
+    assert shell.json("show", "c")["totals"] == shown["totals"]
+    for arguments, said in (
+        (("import",), "`pod import --from HOME` another home"),
+        (("import", "--from", shell.rig.root / "nowhere"), "no pods in"),
+        (("import", "--from", shell.rig.home, "d*"), "no pods of the name 'd*'"),
+        (("import", "--from", shell.rig.home, "--name", "x"), "keep their names"),
+        (("import", "--from", shell.rig.root / "other-home"), "that is this home"),
+    ):
+        assert shell(*arguments, code=2) == ""
+        assert shell.err.startswith("pod: error: ") and said in shell.err
+
+
+def test_a_part_of_the_pods_is_listed(shell: Shell) -> None:
+    with ProviderServer([Answer("x")] * 4) as server:
+        manifest = shell.rig.manifest(server)
+        for name in ("b/0", "b/1", "bc", "c"):
+            shell("run", manifest, "x", "--name", name, "-q")
+    assert shell("ls", "b", "--names") == "b/0\nb/1\n"
+    assert shell("ls", "b*", "--names") == "b/0\nb/1\nbc\n"
+    assert sorted(pod["name"] for pod in shell.json("ls", "b/")) == ["b/0", "b/1"]
+    assert "bc" in shell("ls", "bc") and "b/0" not in shell("ls", "bc")
+    assert shell("ls", "d") == "" and "no pods of the name 'd' in" in shell.err

@@ -180,6 +180,7 @@ def test_b153_without_a_token_others_are_not_let_in(folder: Path) -> None:
         while not (found := re.search(r"for this time only: (\S+)", "".join(up.said))):
             assert time.monotonic() < deadline, up.said
             time.sleep(0.02)
+        assert "no manifest is offered, so no pod can be made here: --manifests DIR" in "".join(up.said)
         assert up.url.startswith("http://127.0.0.1:") and up.get("/v1/pods").status_code == 401
         assert f"its page: {up.url}/#token={found[1]}" in "".join(up.said)
         answer = httpx2.get(f"{up.url}/v1/pods", headers={"authorization": f"Bearer {found[1]}"}, trust_env=False)

@@ -154,6 +154,35 @@ def test_where_no_node_serves_the_batch_serves_itself_and_the_same_command_again
     assert shown["nodes"] == [] and "nothing is on the queues" in rig.pod("queue", "ls").text
 
 
+def test_the_list_begins_with_what_runs_and_a_pattern_cancels_all_that_is_left(rig: Rig) -> None:
+    names = [f"number{n}" for n in range(12)]
+    tasks(rig, *names)
+    provider = Provider(*names)
+    with provider.server as server:
+        rig.manifest(server)
+        process = rig.start(*batch_words(rig, "--concurrency", "1", "--partition", "p"), stdout=subprocess.DEVNULL)
+        until(lambda: provider.seen)
+        first = names.index(provider.seen[0])
+        listed = rig.pod("queue", "ls").text.splitlines()
+        part = rig.pod("queue", "ls", "--limit", "3")
+        cancelled = rig.pod("queue", "cancel", "tasks/*")
+        again = rig.pod("queue", "cancel", "tasks/*")
+        others = rig.pod("queue", "cancel", "task[0-9]/*")
+        after = rig.pod("queue", "ls", "--all").text
+        provider.go.set()
+        code, _, err = ended(process)
+    rest = [f"tasks/{n}@1" for n in range(12) if n != first]
+    assert [line.split()[0] for line in listed[1:13]] == [f"tasks/{first}@1", *rest]
+    assert listed[1].split()[2] == "running" and "batch: 1 running, 11 queued" in listed
+    assert part.text.count("@1") == 3 and "... and more; --limit N shows N of them" in part.text
+    assert f"tasks/{first}@1" in part.text
+    assert cancelled.code == 0 and cancelled.text.count("is cancelled") == 12
+    assert again.code == others.code == 2 and "nothing of this name waits or runs" in again.err
+    assert "-/p" in after
+    assert code == 1 and "12 were cancelled; the same command goes on with them" in err
+    assert "as many at once as the nodes take" in err
+
+
 def test_a_node_that_is_killed_leaves_nothing_undone_and_nothing_is_done_twice(rig: Rig) -> None:
     names = ("one", "two", "three", "four")
     tasks(rig, *names)

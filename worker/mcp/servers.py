@@ -46,7 +46,7 @@ class Servers:
 
     def __init__(self, servers: Sequence[Server], place: Place, screen: Screen | None = None) -> None:
         if servers and find_spec("mcp") is None:
-            raise ConfigError("[[mcp]] needs the package mcp: pip install 'pod-runtime[mcp]'")
+            raise ConfigError("[[mcp]] needs the package mcp: pip install '/path/to/checkout[mcp]'")
         self._servers, self._place, self._screen = servers, place, screen or Screen()
         self._connections: list[Connection] = []
         self._offered: dict[str, Listing] = {}
