@@ -17,6 +17,7 @@ from interceptors.purse import TOGETHER, Purse
 from pod.batch.grading import Grader
 from pod.batch.record import BatchFolder
 from pod.batch.results import FOR_GOOD, Results, Row, row_of
+from pod.batch.setting_aside import AsideRecord
 from pod.batch.summary import Summary, summary_of
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
@@ -93,6 +94,7 @@ class Batch:
     watcher: Watcher
     results: Results
     purse: Purse | None = None
+    aside: AsideRecord | None = None
     _host: PodHost = field(init=False)
     _due: deque[Task] = field(default_factory=deque[Task])
     _suspects: deque[Task] = field(default_factory=deque[Task])
@@ -134,7 +136,9 @@ class Batch:
                 costs[name] = standing.cost_usd
         self.results.drop(again)
         if s.max_cost_usd is not None:
-            self.purse = Purse(s.max_cost_usd, known=costs)
+            self.aside = AsideRecord(s.folder.documents, s.folder.name)
+            self.aside.take_up(costs)
+            self.purse = Purse(s.max_cost_usd, known={**costs, "": self.aside.lost_usd}, keep=self.aside.keep)
         for index in s.chosen:
             if index in self.results.rows:
                 continue
@@ -163,6 +167,8 @@ class Batch:
                     group.start_soon(self._work, tasks)
         if self._failed is not None:
             raise self._failed
+        if self.aside is not None:
+            await self.aside.close()
         return self.summary(anyio.current_time() - began)
 
     @property

@@ -20,6 +20,7 @@ from pod.cli.output import Output, is_terminal, output_of
 from pod.cli.pages import write_page
 from pod.cli.run import folder_of, overrides_of
 from pod.cli.signals import Stopping, handled
+from pod.cli.text import money
 from pod.errors import UsageProblem
 from pod.log.files import label_of
 from pod.log.folder import default_home, local_home
@@ -107,6 +108,9 @@ def _run(args: argparse.Namespace, output: Output) -> int:
         else:
             made = Batch.prepare(settings, display)
             display.begin(made)
+            if made.aside is not None and made.aside.lost:
+                lost = f"{money(made.aside.lost_usd)} of requests that were cut off"
+                display.say(f"{lost} count against --max-cost: what they came to is not known")
             code = anyio.run(_drive, made, display, backend=backend)
     return _conclude(made, code, output)
 
