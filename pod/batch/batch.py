@@ -108,14 +108,18 @@ class Batch:
     def prepare(cls, settings: Settings, watcher: Watcher) -> Batch:
         """Reads what stands in the results and in the logs, and puts on record what the batch consists of. Blocks.
 
-        Raises `UsageProblem`, `StoreError`.
+        Nobody else writes into its results until `run` is over. Raises `UsageProblem`, `ResultsBusy`, `StoreError`.
         """
         s = settings
         s.folder.check(s.tasks)
-        results = Results.open(s.out, s.folder.name)
-        batch = cls(s, watcher, results)
-        s.folder.keep(s.tasks, s.source, s.out)
-        batch._look()
+        results = Results.open(s.out, s.folder.name, alone=True)
+        try:
+            batch = cls(s, watcher, results)
+            s.folder.keep(s.tasks, s.source, s.out)
+            batch._look()
+        except BaseException:
+            results.close()
+            raise
         return batch
 
     def _look(self) -> None:
@@ -159,6 +163,12 @@ class Batch:
 
     async def run(self) -> Summary:
         """Runs what is due to its end. Cancelled, all pods end now, resumable. Raises `StoreError` where results can't be written."""
+        try:
+            return await self._run()
+        finally:
+            self.results.close()
+
+    async def _run(self) -> Summary:
         began = anyio.current_time()
         for tasks, width in ((self._due, self.settings.concurrency), (self._suspects, 1)):
             self._host = PodHost(concurrency=width)

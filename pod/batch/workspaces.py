@@ -83,12 +83,14 @@ class Workspaces:
 
     def _worktree(self, folder: Path, index: int) -> None:
         begun = folder.with_name(f"{folder.name}.tmp")
-        branch = f"pod/{self.batch}/{index}"
-        if begun.exists():
-            self._git("worktree", "remove", "--force", str(begun))
+        words = ("worktree", "add", "-B", f"pod/{self.batch}/{index}", str(begun), "HEAD")
+        made = self._git(*words)
+        if made.returncode:
+            # What a kill left, and what somebody removed by hand. No `prune`: it takes away what another task just begins.
+            for left in (begun, folder):
+                self._git("worktree", "remove", "--force", "--force", str(left))
             shutil.rmtree(begun, ignore_errors=True)
-        self._git("worktree", "prune")
-        made = self._git("worktree", "add", "-B", branch, str(begun), "HEAD")
+            made = self._git(*words)
         if not made.returncode:
             made = self._git("worktree", "move", str(begun), str(folder))
         if made.returncode:

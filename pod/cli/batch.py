@@ -184,6 +184,12 @@ def _out(given: str | None, name: str, source: Path) -> Path:
         raise UsageProblem(f"--out {given}: a folder; name a file")
     if not out.parent.is_dir():
         raise UsageProblem(f"--out {given}: there is no folder {out.parent}")
+    if os.path.lexists(out) and not out.is_file():
+        raise UsageProblem(f"{out}: no file that results can lie in; name another one with --out")
+    if source.is_dir() and source.samefile(out.parent) and not out.name.startswith("."):
+        raise UsageProblem(
+            f"{out}: there it would be taken for a task when the same command is run again; name a file outside of {source} with --out"
+        )
     if source.exists() and out.exists() and out.samefile(source):
         raise UsageProblem(f"--out {given} is the file of the tasks; name another one")
     return out
@@ -323,15 +329,17 @@ def _report(args: argparse.Namespace, output: Output) -> int:
 
 def _failures(output: Output, rows: list[dict[str, Any]]) -> None:
     """The tasks that did not finish, one line each, the first fifty."""
-    from pod.cli.text import one_line, table
+    from pod.cli.text import columns, in_columns, table
 
     bad = [row for row in rows if row["status"] != "finished"]
     if not bad:
         return
     width = os.get_terminal_size().columns if is_terminal(sys.stdout) else 160
+    names = [(in_columns(str(row["id"]), max(width // 3, 12)), str(row["status"])) for row in bad[:50]]
+    left = width - max(columns(name) for name, _ in names) - max(len(status) for _, status in names) - 4
     cells = [
-        (str(row["id"]), str(row["status"]), one_line(str(row.get("error") or ""), max(width - 40, 40)))
-        for row in bad[:50]
+        (*name, in_columns(str(row.get("error") or ""), max(left, 12)))
+        for name, row in zip(names, bad[:50], strict=True)
     ]
     more = f"\n... and {len(bad) - 50} more" if len(bad) > 50 else ""
     output.text(f"\n{table(cells, ('task', 'status', 'why'))}{more}")

@@ -11,7 +11,7 @@ from pod.batch.results import Row
 from pod.batch.tasks import Task
 from pod.cli.failing import note
 from pod.cli.output import Output
-from pod.cli.text import money, one_line, span
+from pod.cli.text import columns, in_columns, money, one_line, span
 from pod.events import Event
 from pod.host import Hosted
 from worker.pacing import PaceView, paces
@@ -141,7 +141,7 @@ def ended_line(task: Task, row: Row) -> str:
     failed = f": {one_line(str(row['error']), 200)}" if row.get("error") else ""
     figures = f"{row['requests']} requests, {money(row.get('cost_usd'))}, {span(float(row.get('duration_s') or 0.0))}"
     status = "waits for a human" if row["status"] == "paused" else row["status"]
-    return one_line(f"{task.id}: {status} ({figures}{scored}){failed}", 400)
+    return one_line(f"{in_columns(task.id, 60)}: {status} ({figures}{scored}){failed}", 400)
 
 
 class Lines:
@@ -286,7 +286,8 @@ class Seen:
         now = "rests before it is started again" if resting else self.now
         figures = f"request {self.requests}, {self.tokens:,} tokens, " if self.hosted is not None else ""
         tail = f"  {figures}{now} {span(time.monotonic() - self.since)}"
-        return f"  {one_line(self.task.id, max(min(40, width - len(tail) - 2), 8)):<12}{tail}"[:width]
+        name = in_columns(self.task.id, max(min(40, width - len(tail) - 2), 8))
+        return f"  {name}{' ' * max(12 - columns(name), 0)}{tail}"[:width]
 
 
 def bar(tally: Tally, width: int, *, unicode: bool = True) -> Text:
