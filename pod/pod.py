@@ -28,7 +28,7 @@ from pod.instructions import Instructions, collect
 from pod.intake import said
 from pod.log import entries as e
 from pod.log.files import Files
-from pod.log.folder import PodFolder, check_name, default_home, home_of, is_shared
+from pod.log.folder import PodFolder, check_name, default_home, home_of, is_address
 from pod.manifest import Loaded, Manifest, ManifestError, check, load_manifest, unsupported
 from pod.manifest.project import said_of
 from pod.names import as_name
@@ -507,7 +507,7 @@ def _whole(given: object, what: str) -> Path | None:
     """A folder that a program named, without the current folder's part; None where it named none."""
     if given is None:
         return None
-    if what == "home" and isinstance(given, str) and is_shared(given):
+    if what == "home" and isinstance(given, str) and is_address(given):
         return home_of(given)
     with in_a_folder():
         return Path(_path(given, f"{what} is a path")).absolute()
