@@ -21,7 +21,7 @@ from pod.batch.setting_aside import AsideRecord
 from pod.batch.summary import Summary, summary_of
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
-from pod.errors import PodBusy, PodError
+from pod.errors import PodBusy, PodError, StoreError
 from pod.events import Event
 from pod.host import DRAINED, Hosted, PodHost
 from pod.log.folder import PodFolder
@@ -206,7 +206,7 @@ class Batch:
                 if result is not None:
                     await self._told(task, result)
             except (PodError, OSError) as error:
-                # No result can be kept any more: what runs is brought to its end, and the logs hold it.
+                # Nothing can be kept any more, of a result or of a pod: what runs is brought to its end, and the logs hold it.
                 self._failed = self._failed or error
                 self._halting = True
                 tasks.clear()
@@ -227,6 +227,8 @@ class Batch:
         result = await hosted.wait()
         if isinstance(hosted.error, PodBusy):
             return None
+        if isinstance(hosted.error, StoreError) and hosted.error.meets_all:
+            raise hosted.error  # it would be the end of each task after this one: the batch ends, and none of them failed
         if result.status == "cancelled" and (self._halting or result.why_runtime_stopped == DRAINED):
             return None
         if result.error_kind == TOGETHER:

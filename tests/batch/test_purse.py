@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Mapping
@@ -20,7 +22,8 @@ from pod.batch.record import BatchFolder
 from pod.batch.setting_aside import AsideRecord
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
-from pod.errors import PodError, UsageProblem
+from pod.errors import PodError, StoreError, UsageProblem
+from pod.log.files import Files
 from pod.manifest import load_manifest
 from pod.store.documents import FolderDocuments
 from tests.pod.pod_rig import Agent, capabilities
@@ -263,3 +266,21 @@ def test_a_record_that_was_altered_is_refused(tmp_path: Path, text: str) -> None
     FolderDocuments(tmp_path).write("aside", {"b": text.encode()})
     with pytest.raises(UsageProblem, match=r"aside\.json"):
         AsideRecord(FolderDocuments(tmp_path), "b").take_up({})
+
+
+async def test_a_full_disk_ends_the_batch_and_fails_no_task(tmp_path: Path) -> None:
+    class Full(Files):
+        def write(self, fd: int, data: bytes) -> None:
+            if full and data.count(b"\n") and b"did" in data:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(fd, data)
+
+    agent = Agent(lambda request, number: say("did it"), capabilities=capabilities(price=PRICE))
+    full = True
+    settings = made(tmp_path, None, {"model": agent, "files": Full()})
+    with pytest.raises(StoreError, match="No space left on device"):
+        await Batch.prepare(settings, Quiet()).run()
+    assert not (tmp_path / "r.jsonl").read_bytes(), "none of them failed"
+    full = False
+    summary = await Batch.prepare(made(tmp_path, None, settings.options), Quiet()).run()
+    assert summary.by_status == {"finished": 30}

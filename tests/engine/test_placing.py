@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pod.engine.activation import _puts_off  # pyright: ignore[reportPrivateUsage]
 from pod.engine.memory import MemoryEngine
 from pod.engine.orders import Order, Orders
 from pod.engine.placing import place
 from pod.engine.port import Activation
+from pod.errors import PodBusy, StoreError
 from pod.manifest import load_manifest
+from pod.store.port import Unreachable
 
 pytestmark = pytest.mark.anyio
 
@@ -84,3 +88,18 @@ def test_a_manifest_that_does_not_read_is_kept_again(tmp_path: Path, text: str) 
         order("b/0").model_copy(update={"manifest": digest, "base": str(tmp_path), "cwd": str(tmp_path)})
     )
     assert kept.manifest == loaded.manifest
+
+
+def test_what_passes_by_itself_puts_a_pod_off_and_what_does_not_fails_it() -> None:
+    def store(number: int) -> StoreError:
+        return StoreError(Path("x"), "write", OSError(number, "why"))
+
+    for error in (
+        PodBusy("x"),
+        store(errno.ENOSPC),
+        store(errno.EDQUOT),
+        StoreError(Path("x"), "write", Unreachable("db", "gone")),
+    ):
+        assert _puts_off(error)
+    for error in (store(errno.EACCES), store(errno.EIO), ValueError("x")):
+        assert not _puts_off(error)
