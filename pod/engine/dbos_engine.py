@@ -170,7 +170,7 @@ class DbosEngine:
 
     async def wake(self, activation_id: str) -> None:
         """As the port says."""
-        await self._blocking(partial(self._client.set_workflow_delay, activation_id, delay_seconds=0.0))
+        await self._blocking(partial(self._client.set_workflow_delay, activation_id, delay_until_epoch_ms=0))
 
     async def status(self, ids: Collection[str]) -> list[ActivationStatus]:
         """As the port says."""

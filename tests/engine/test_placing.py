@@ -95,7 +95,7 @@ def test_what_passes_by_itself_puts_a_pod_off_and_what_does_not_fails_it() -> No
         return StoreError(Path("x"), "write", OSError(number, "why"))
 
     for error in (
-        PodBusy("x"),
+        PodBusy("x", {}),
         store(errno.ENOSPC),
         store(errno.EDQUOT),
         StoreError(Path("x"), "write", Unreachable("db", "gone")),
