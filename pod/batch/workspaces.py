@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pod.errors import PodError, UsageProblem
+from pod.log.locking import exclusive
 
 Workspace: TypeAlias = Literal["none", "copy", "git-worktree"]
 """How a task's working folder is made."""
 
 GIT_SECONDS = 300.0
 """How long one command of git may take, seconds."""
+
+LOCK = "pod-worktrees.lock"
+"""The file in a repository's git folder under which one worktree is made at a time, whatever batch it is for."""
 
 
 class WorkspaceFailed(PodError):
@@ -84,15 +88,18 @@ class Workspaces:
     def _worktree(self, folder: Path, index: int) -> None:
         begun = folder.with_name(f"{folder.name}.tmp")
         words = ("worktree", "add", "-B", f"pod/{self.batch}/{index}", str(begun), "HEAD")
-        made = self._git(*words)
-        if made.returncode:
-            # What a kill left, and what somebody removed by hand. No `prune`: it takes away what another task just begins.
-            for left in (begun, folder):
-                self._git("worktree", "remove", "--force", "--force", str(left))
-            shutil.rmtree(begun, ignore_errors=True)
+        shared = self.base / os.fsdecode(self._git("rev-parse", "--git-common-dir").stdout).strip()
+        # git reads all worktrees of a repository, and trips over one that it is just making.
+        with exclusive(shared / LOCK):
             made = self._git(*words)
-        if not made.returncode:
-            made = self._git("worktree", "move", str(begun), str(folder))
+            if made.returncode:
+                # What a kill left, and what somebody removed by hand.
+                for left in (begun, folder):
+                    self._git("worktree", "remove", "--force", "--force", str(left))
+                shutil.rmtree(begun, ignore_errors=True)
+                made = self._git(*words)
+            if not made.returncode:
+                made = self._git("worktree", "move", str(begun), str(folder))
         if made.returncode:
             said = made.stderr.decode(errors="replace").strip().splitlines()
             raise WorkspaceFailed(
