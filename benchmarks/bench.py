@@ -230,9 +230,13 @@ def appends() -> list[Row]:
 
 def engines() -> list[Row]:
     """Activations that do nothing, on the engine and on the library below it, where that is installed."""
-    row = run("engine_cost.py", "5", "500")
-    name = "activation on the engine, CPU to a bare workflow"
-    return [Row(name, row["ratio"], 1.5, row["note"])] if row else []
+    names = {"sqlite": "in a file", "postgres": "in PostgreSQL"}
+    rows = {name: run("engine_cost.py", kind, "5", "500") for kind, name in names.items()}
+    return [
+        Row(f"activation on the engine {name}, CPU to a bare workflow", row["ratio"], 1.5, row["note"])
+        for name, row in rows.items()
+        if row
+    ]
 
 
 def main() -> int:

@@ -1,26 +1,36 @@
 """What an activation costs on the engine against a bare workflow of the library below it, on the same database.
 
-python engine_cost.py PAIRS COUNT      prints a JSON row, or {} where the library is not installed
-python engine_cost.py run ours|raw COUNT FILE      one run, in CPU seconds from the first submission to the last end
+python engine_cost.py sqlite|postgres PAIRS COUNT      prints a JSON row, or {} where the library or the server is not installed
+python engine_cost.py run ours|raw COUNT PLACE      one run in a file or at a URL, in CPU seconds of this process from the first submission
+                                                    to the last end
 
 Both run nothing: what is left is submitting, dispatch, the event loop, and what becomes of each on record.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import logging
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
 from pod.engine.port import Activation, Ended, QueueSpec
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+
+from store.pg_server import programs, server
+
+if TYPE_CHECKING:
+    from pod.engine.places import Place
 
 QUEUE = QueueSpec("bench", concurrency=50, interval=0.05)
 
@@ -38,11 +48,18 @@ class Nothing:
         return
 
 
-async def ours(file: Path, count: int) -> float:
+def place_of(given: str) -> Place:
+    """The database of a run."""
+    from pod.engine.places import HomeDatabase, SqliteFile
+
+    return HomeDatabase(given) if given.startswith("postgresql:") else SqliteFile(Path(given))
+
+
+async def ours(place: Place, count: int) -> float:
     """The engine."""
     from pod.engine.dbos_engine import DbosEngine
 
-    async with DbosEngine(file) as engine, anyio.create_task_group() as group:
+    async with DbosEngine(place) as engine, anyio.create_task_group() as group:
 
         async def serve() -> None:
             await engine.serve(Nothing(), queues=[QUEUE])
@@ -62,19 +79,21 @@ async def ours(file: Path, count: int) -> float:
     return spent
 
 
-def raw(file: Path, count: int) -> float:
-    """The library alone, with the settings of the same file."""
+def raw(place: Place, count: int) -> float:
+    """The library alone, with the settings of the same place."""
     from dbos import DBOS, DBOSClient, DBOSPortableJSONSerializer
 
-    from pod.engine.places import SqliteFile
-
     logging.getLogger("dbos").setLevel(logging.CRITICAL)
-    database = SqliteFile(file).connect()
-    DBOS.migrate(f"sqlite:///{file}")
-    client = DBOSClient(system_database_engine=database, serializer=DBOSPortableJSONSerializer())
+    database = place.connect()
+    schema = place.schema or "dbos"
+    client = DBOSClient(
+        system_database_engine=database, dbos_system_schema=schema, serializer=DBOSPortableJSONSerializer()
+    )
+    place.make(database, lambda: None)
+    client._sys_db.run_migrations()  # pyright: ignore[reportPrivateUsage]
     settings: Any = {
         "name": "pod-bench", "system_database_engine": database, "executor_id": "bench", "application_version": "1",
-        "serializer": DBOSPortableJSONSerializer(), "enable_otlp": False, "use_listen_notify": False,
+        "dbos_system_schema": schema, "serializer": DBOSPortableJSONSerializer(), "enable_otlp": False, "use_listen_notify": False,
     }  # fmt: skip
     DBOS(config=settings)
 
@@ -109,31 +128,55 @@ def raw(file: Path, count: int) -> float:
     return spent
 
 
-def one(kind: str, count: int) -> float:
+def one(kind: str, count: int, place: str) -> float:
     """One run in a process of its own: the library is one to a process."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, __file__, "run", kind, str(count), str(Path(folder) / "engine.sqlite")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, __file__, "run", kind, str(count), place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def compared(pairs: int, count: int, place: Callable[[str], str]) -> str:
+    """The row of so many pairs, each run in a database of its own."""
+    found = [(one("ours", count, place(f"ours{n}")), one("raw", count, place(f"raw{n}"))) for n in range(pairs)]
+    ratios = sorted(mine / bare for mine, bare in found)
+    by_itself = median(bare for _, bare in found) / count * 1e3
+    note = f"{pairs} pairs of {count}, {ratios[0]:.2f} to {ratios[-1]:.2f}; {by_itself:.2f} ms of CPU by itself"
+    return json.dumps({"ratio": median(ratios), "note": note})
+
+
+def in_sqlite(pairs: int, count: int) -> str:
+    """In files."""
+    with tempfile.TemporaryDirectory() as folder:
+        return compared(pairs, count, lambda name: str(Path(folder) / f"{name}.sqlite"))
+
+
+def in_postgres(pairs: int, count: int) -> str:
+    """On a private server, where one is installed."""
+    where = programs()
+    if where is None or importlib.util.find_spec("psycopg") is None:
+        return "{}"
+    with server(where) as running:
+
+        def place(name: str) -> str:
+            running.run("createdb", "-h", "127.0.0.1", "-p", str(running.port), "-U", "postgres", name)
+            return running.url(name)
+
+        return compared(pairs, count, place)
+
+
 def main() -> None:
     if sys.argv[1] == "run":
-        _, _, kind, count, file = sys.argv
-        print(json.dumps(anyio.run(ours, Path(file), int(count)) if kind == "ours" else raw(Path(file), int(count))))
+        _, _, kind, count, place = sys.argv
+        made = place_of(place)
+        print(json.dumps(anyio.run(ours, made, int(count)) if kind == "ours" else raw(made, int(count))))
         return
-    try:
-        import dbos  # noqa: F401
-    except ImportError:
+    if importlib.util.find_spec("dbos") is None:
         print("{}")
         return
-    pairs, count = int(sys.argv[1]), int(sys.argv[2])
-    found = [(one("ours", count), one("raw", count)) for _ in range(pairs)]
-    ratios = sorted(mine / bare for mine, bare in found)
-    note = f"{pairs} pairs of {count}, {ratios[0]:.2f} to {ratios[-1]:.2f}; {median(bare for _, bare in found) / count * 1e3:.2f} ms of CPU by itself"
-    print(json.dumps({"ratio": median(ratios), "note": note}))
+    _, kind, pairs, count = sys.argv
+    print({"sqlite": in_sqlite, "postgres": in_postgres}[kind](int(pairs), int(count)))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import anyio
@@ -11,6 +11,16 @@ from worker.results import Failed, LimitReached
 
 TOGETHER = "max_cost_together"
 """What the limit is called in the result of a run that it ended (`error_kind`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """What a pod set aside for its newest request, US dollars, and what was booked of it when it did: booked the same after a kill, that
+    request may have been billed.
+    """
+
+    ahead_usd: float
+    at_usd: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,8 @@ class Booked:
 @dataclass(eq=False)
 class Purse:
     """At most `limit_usd` US dollars for all pods that share it, in one event loop. `known` is what pods have cost that are not open, by name.
+    `keep` is given a function that says what open pods have set aside, by name, and returns when what it says is durable; only then a
+    request is sent.
 
     What a request may cost is set aside before it is sent, and comes free when its figures are booked: together they never pass the
     limit by more than what a provider bills above its own prices. Where only what others set aside stands in the way, a request
@@ -32,6 +44,7 @@ class Purse:
 
     limit_usd: float
     known: dict[str, float] = field(default_factory=dict[str, float])
+    keep: Callable[[Callable[[], Mapping[str, Aside]]], Awaitable[None]] | None = None
     _closed_usd: float = field(init=False)
     _open: set[Share] = field(default_factory=set["Share"])
     _changed: anyio.Event | None = None
@@ -62,6 +75,10 @@ class Purse:
         self._changed = self._changed or anyio.Event()
         await self._changed.wait()
 
+    def aside(self) -> dict[str, Aside]:
+        """What the open pods set aside for their newest requests, by name; a booked one stays in it: its figures may not be durable."""
+        return {share.pod: share.newest for share in self._open if share.newest is not None}
+
     def aside_usd(self, but: Share) -> float:
         """What the others have set aside, US dollars."""
         return sum(share.aside_usd for share in self._open if share is not but)
@@ -82,6 +99,7 @@ class Share:
     purse: Purse
     pod: str
     booked: Callable[[], Booked]
+    newest: Aside | None = None
     _ahead: float = 0.0
     _at: float = 0.0
 
@@ -94,7 +112,7 @@ class Share:
         """Sets aside what the next request may cost (None: not known), US dollars; `more_usd` is spent and not booked yet.
 
         Waits while only what others have set aside stands in the way. Gives the end of the run where the limit would be passed, or
-        where the cost can't be bounded. Cancelled, nothing is set aside.
+        where the cost can't be bounded. Cancelled, nothing is set aside. Raises what the purse's `keep` does.
         """
         self._ahead = 0.0
         while True:
@@ -115,8 +133,20 @@ class Share:
                 )
             if spent + self.purse.aside_usd(self) + wanted <= self.purse.limit_usd:
                 self._ahead, self._at = wanted, booked.cost_usd
+                await self._kept(Aside(wanted, booked.cost_usd))
                 return None
             await self.purse.wait()
+
+    async def _kept(self, aside: Aside) -> None:
+        """Has what was set aside on record, where somebody keeps one."""
+        if self.purse.keep is None or aside == self.newest:
+            return
+        self.newest = aside
+        try:
+            await self.purse.keep(self.purse.aside)
+        except BaseException:
+            self.release()
+            raise
 
     def settled(self) -> None:
         """A figure may have been booked: what was set aside for it is free."""
@@ -124,7 +154,7 @@ class Share:
 
     def release(self) -> None:
         """No request is under way any more: nothing is set aside."""
-        self._ahead = 0.0
+        self._ahead, self.newest = 0.0, None
         self.purse.wake()
 
     def leave(self) -> None:

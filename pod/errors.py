@@ -108,6 +108,11 @@ class StoreError(PodError):
             f"remove the cause (free space, permissions) and {then}."
         )
 
+    @property
+    def meets_all(self) -> bool:
+        """Whether any other pod of the home would meet the same: there is no room, or nothing can be written."""
+        return self.cause.errno in {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
+
 
 NO_BEGINNING = "It is the first, from which all is replayed."
 

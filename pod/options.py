@@ -14,7 +14,7 @@ from pod.errors import UsageProblem, in_a_folder
 from pod.events import Event
 from pod.hooks.define import Hook
 from pod.log.files import Files
-from pod.log.folder import home_of, is_shared
+from pod.log.folder import home_of, is_address
 from pod.manifest import Loaded, Manifest, ManifestError, check, unsupported
 from pod.output import OutputSchema
 from pod.stored import with_overrides
@@ -108,7 +108,7 @@ def whole(given: object, what: str) -> Path | None:
     """A folder that a program named, without the current folder's part; None where it named none."""
     if given is None:
         return None
-    if what == "home" and isinstance(given, str) and is_shared(given):
+    if what == "home" and isinstance(given, str) and is_address(given):
         return home_of(given)
     with in_a_folder():
         return Path(path_of(given, f"{what} is a path")).absolute()

@@ -17,10 +17,11 @@ from interceptors.purse import TOGETHER, Purse
 from pod.batch.grading import Grader
 from pod.batch.record import BatchFolder
 from pod.batch.results import FOR_GOOD, Results, Row, grade_of, row_of
+from pod.batch.setting_aside import AsideRecord
 from pod.batch.summary import Summary, summary_of
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
-from pod.errors import PodBusy, PodError
+from pod.errors import PodBusy, PodError, StoreError
 from pod.events import Event
 from pod.host import DRAINED, Hosted, PodHost
 from pod.log.folder import PodFolder
@@ -94,6 +95,7 @@ class Batch:
     watcher: Watcher
     results: Results
     purse: Purse | None = None
+    aside: AsideRecord | None = None
     _host: PodHost = field(init=False)
     _due: deque[Task] = field(default_factory=deque[Task])
     _suspects: deque[Task] = field(default_factory=deque[Task])
@@ -107,14 +109,18 @@ class Batch:
     def prepare(cls, settings: Settings, watcher: Watcher) -> Batch:
         """Reads what stands in the results and in the logs, and puts on record what the batch consists of. Blocks.
 
-        Raises `UsageProblem`, `StoreError`.
+        Nobody else writes into its results until `run` is over. Raises `UsageProblem`, `ResultsBusy`, `StoreError`.
         """
         s = settings
         s.folder.check(s.tasks)
-        results = Results.open(s.out, s.folder.name)
-        batch = cls(s, watcher, results)
-        s.folder.keep(s.tasks, s.source, s.out)
-        batch._look()
+        results = Results.open(s.out, s.folder.name, alone=True)
+        try:
+            batch = cls(s, watcher, results)
+            s.folder.keep(s.tasks, s.source, s.out)
+            batch._look()
+        except BaseException:
+            results.close()
+            raise
         return batch
 
     def _look(self) -> None:
@@ -139,7 +145,9 @@ class Batch:
                 costs[name] = standing.cost_usd
         self.results.drop(again)
         if s.max_cost_usd is not None:
-            self.purse = Purse(s.max_cost_usd, known=costs)
+            self.aside = AsideRecord(s.folder.documents, s.folder.name)
+            self.aside.take_up(costs)
+            self.purse = Purse(s.max_cost_usd, known={**costs, "": self.aside.lost_usd}, keep=self.aside.keep)
         for index in s.chosen:
             if index in self.results.rows:
                 continue
@@ -174,6 +182,12 @@ class Batch:
 
     async def run(self) -> Summary:
         """Runs what is due to its end. Cancelled, all pods end now, resumable. Raises `StoreError` where results can't be written."""
+        try:
+            return await self._run()
+        finally:
+            self.results.close()
+
+    async def _run(self) -> Summary:
         began = anyio.current_time()
         for tasks, width in ((self._due, self.settings.concurrency), (self._suspects, 1)):
             self._host = PodHost(concurrency=width)
@@ -182,6 +196,8 @@ class Batch:
                     group.start_soon(self._work, tasks)
         if self._failed is not None:
             raise self._failed
+        if self.aside is not None:
+            await self.aside.close()
         return self.summary(anyio.current_time() - began)
 
     @property
@@ -214,7 +230,7 @@ class Batch:
                 if result is not None:
                     await self._told(task, result)
             except (PodError, OSError) as error:
-                # No result can be kept any more: what runs is brought to its end, and the logs hold it.
+                # Nothing can be kept any more, of a result or of a pod: what runs is brought to its end, and the logs hold it.
                 self._failed = self._failed or error
                 self._halting = True
                 tasks.clear()
@@ -235,6 +251,8 @@ class Batch:
         result = await hosted.wait()
         if isinstance(hosted.error, PodBusy):
             return None
+        if isinstance(hosted.error, StoreError) and hosted.error.meets_all:
+            raise hosted.error  # it would be the end of each task after this one: the batch ends, and none of them failed
         if result.status == "cancelled" and (self._halting or result.why_runtime_stopped == DRAINED):
             return None
         if result.error_kind == TOGETHER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ class Grader:
         return cls(name, function, file)
 
     async def grade(self, task: Task, result: RunResult) -> dict[str, Any]:
-        """What it says of a task: `score` (0 to 1 for true and false), or `error` where it raised. Never raises but for cancellation."""
+        """What it says of a task: `score` (0 to 1 for true and false), or `error` where it raised, or ended the process, or gave what is no
+        JSON. Never raises but for cancellation.
+        """
         fields = {"index": task.index, "id": task.id, **task.fields}
         try:
             if inspect.iscoroutinefunction(self.function):
@@ -52,7 +55,7 @@ class Grader:
                 if inspect.isawaitable(value):
                     value = await value
             return _graded(value)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return {"score": None, "error": f"{type(error).__name__}: {told(error)}"}
 
 
@@ -75,4 +78,9 @@ def _graded(value: Any) -> dict[str, Any]:
         raise TypeError(
             f"a grade is true, false, a number, or an object with a number as its score, not {type(value).__name__}"
         )
-    return {**more, "score": float(value)}
+    grade = {**more, "score": float(value)}
+    try:
+        json.dumps(grade, allow_nan=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise TypeError(f"a grade holds what JSON can hold ({error})") from None
+    return grade

@@ -58,7 +58,7 @@ class QueuedBatch(Batch):
             "the same command collects the results."
         )
 
-    async def run(self) -> Summary:
+    async def _run(self) -> Summary:
         """Has what is due on the queue, and waits for it. Cancelled, the queue goes on without this command."""
         began = anyio.current_time()
         tasks = [*self._due, *self._suspects]

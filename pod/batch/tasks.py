@@ -14,7 +14,7 @@ from string import Template
 from typing import Any, cast
 
 from pod.errors import UsageProblem
-from worker.text import clean, sha256
+from worker.text import clean, clean_deep, sha256, visible_name
 
 TEXT = "task"
 """The field that holds a task's text, where no template says otherwise."""
@@ -217,7 +217,7 @@ def _json_list(path: Path) -> Iterator[_Row]:
 
 def _json(place: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        return clean_deep(json.loads(text))
     except ValueError as error:
         where = f":{error.lineno}" if isinstance(error, json.JSONDecodeError) and error.lineno > 1 else ""
         raise UsageProblem(f"{place}{where}: not JSON ({error})") from None
@@ -263,4 +263,6 @@ def _heads(place: str, cells: Sequence[str]) -> list[str]:
 def _folder(path: Path) -> Iterator[_Row]:
     for file in sorted(path.iterdir()):
         if not file.name.startswith(".") and file.is_file():
+            if clean(file.name) != file.name:
+                raise UsageProblem(f"{visible_name(file)}: its name is no UTF-8; give it another one")
             yield _Row(str(file), {TEXT: _read(file), "name": file.name, "path": str(file)}, id=file.name)

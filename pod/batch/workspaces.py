@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from pod.errors import PodError, UsageProblem
+from pod.log.locking import exclusive
 
 Workspace: TypeAlias = Literal["none", "copy", "git-worktree"]
 """How a task's working folder is made."""
 
 GIT_SECONDS = 300.0
 """How long one command of git may take, seconds."""
+
+LOCK = "pod-worktrees.lock"
+"""The file in a repository's git folder under which one works with its worktrees at a time, whatever batch it is for: git stumbles
+over one that another git has half made, or takes it for one that is gone."""
 
 _MAKING = "added with --lock"
 """The reason that git gives a worktree's lock at its making; one that a user set has another."""
@@ -98,17 +100,18 @@ class Workspaces:
         moved it stands nowhere, and a `git worktree prune` of the user's would take it for gone.
         """
         begun = folder.with_name(f"{folder.name}.tmp")
-        with self._alone():
+        with exclusive(self.common / LOCK):
             made = None if begun.exists() else self._begin(begun, index)
             if made is None or made.returncode:  # a kill left it, or a folder that is gone still has the branch
-                self._git("worktree", "unlock", str(begun))
-                self._git("worktree", "remove", "--force", str(begun))
+                for left in (begun, folder):
+                    self._git("worktree", "unlock", str(left))
+                    self._git("worktree", "remove", "--force", "--force", str(left))
                 shutil.rmtree(begun, ignore_errors=True)
                 self._git("worktree", "prune")
                 made = self._begin(begun, index)
         if not made.returncode:
             made = self._git("checkout", "--force", "--quiet", at=begun)
-        with self._alone():
+        with exclusive(self.common / LOCK):
             if not made.returncode:
                 made = self._git("worktree", "move", "--force", "--force", str(begun), str(folder))
             if made.returncode:
@@ -133,20 +136,8 @@ class Workspaces:
         except OSError:
             return
         if said == _MAKING:
-            with self._alone():
+            with exclusive(self.common / LOCK):
                 self._git("worktree", "unlock", str(folder))
-
-    @contextmanager
-    def _alone(self) -> Generator[None]:
-        """One at a time works with the worktrees of a repository, in all processes: git stumbles over one that another git has half
-        made, or takes it for one that is gone.
-        """
-        fd = os.open(self.common / "pod-worktrees.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
 
     def _git(self, *words: str, at: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")} | {"LC_ALL": "C"}

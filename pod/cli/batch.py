@@ -20,6 +20,7 @@ from pod.cli.output import Output, is_terminal, output_of
 from pod.cli.pages import write_page
 from pod.cli.run import folder_of, overrides_of
 from pod.cli.signals import Stopping, handled
+from pod.cli.text import money
 from pod.errors import UsageProblem
 from pod.log.files import label_of
 from pod.log.folder import default_home, local_home
@@ -119,6 +120,9 @@ def _run(args: argparse.Namespace, output: Output) -> int:
         else:
             made = Batch.prepare(settings, display)
             display.begin(made)
+            if made.aside is not None and made.aside.lost:
+                lost = f"{money(made.aside.lost_usd)} of requests that were cut off"
+                display.say(f"{lost} count against --max-cost: what they came to is not known")
             code = anyio.run(_drive, made, display, backend=backend)
     return _conclude(made, code, output)
 
@@ -193,6 +197,12 @@ def _out(given: str | None, name: str, source: Path) -> Path:
         raise UsageProblem(f"--out {given}: a folder; name a file")
     if not out.parent.is_dir():
         raise UsageProblem(f"--out {given}: there is no folder {out.parent}")
+    if os.path.lexists(out) and not out.is_file():
+        raise UsageProblem(f"{out}: no file that results can lie in; name another one with --out")
+    if source.is_dir() and source.samefile(out.parent) and not out.name.startswith("."):
+        raise UsageProblem(
+            f"{out}: there it would be taken for a task when the same command is run again; name a file outside of {source} with --out"
+        )
     if source.exists() and out.exists() and out.samefile(source):
         raise UsageProblem(f"--out {given} is the file of the tasks; name another one")
     return out
@@ -356,12 +366,14 @@ def _why(row: dict[str, Any]) -> str:
 def _failures(output: Output, rows: list[dict[str, Any]]) -> None:
     """The tasks that did not finish or could not be graded, one line each, the first fifty."""
     from pod.batch.results import grade_error
-    from pod.cli.text import one_line, table
+    from pod.cli.text import columns, in_columns, shortened, table
 
     bad = [row for row in rows if row["status"] != "finished" or grade_error(row)]
     if not bad:
         return
     width = os.get_terminal_size().columns if is_terminal(sys.stdout) else 160
-    cells = [(str(row["id"]), str(row["status"]), one_line(_why(row), max(width - 40, 40))) for row in bad[:50]]
+    names = [(shortened(str(row["id"]), max(width // 3, 12)), str(row["status"])) for row in bad[:50]]
+    left = width - max(columns(name) for name, _ in names) - max(len(status) for _, status in names) - 4
+    cells = [(*name, in_columns(_why(row), max(left, 12))) for name, row in zip(names, bad[:50], strict=True)]
     more = f"\n... and {len(bad) - 50} more" if len(bad) > 50 else ""
     output.text(f"\n{table(cells, ('task', 'status', 'why'))}{more}")

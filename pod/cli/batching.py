@@ -11,7 +11,7 @@ from pod.batch.results import Row
 from pod.batch.tasks import Task
 from pod.cli.failing import note
 from pod.cli.output import Output
-from pod.cli.text import count, money, one_line, span
+from pod.cli.text import columns, count, money, one_line, shortened, span
 from pod.events import Event
 from pod.host import Hosted
 from worker.pacing import PaceView, paces
@@ -143,7 +143,7 @@ def ended_line(task: Task, row: Row) -> str:
     failed = f": {one_line(str(row['error']), 200)}" if row.get("error") else ""
     figures = f"{count(row['requests'], 'request')}, {money(row.get('cost_usd'))}, {span(float(row.get('duration_s') or 0.0))}"
     status = "waits for a human" if row["status"] == "paused" else row["status"]
-    return one_line(f"{task.id}: {status} ({figures}{scored}){failed}", 400)
+    return one_line(f"{shortened(task.id, 60)}: {status} ({figures}{scored}){failed}", 400)
 
 
 class Lines:
@@ -288,16 +288,8 @@ class Seen:
         now = "rests before it is started again" if resting else self.now
         figures = f"request {self.requests}, {self.tokens:,} tokens, " if self.hosted is not None else ""
         tail = f"  {figures}{now} {span(time.monotonic() - self.since)}"
-        return f"  {shortened(self.task.id, max(min(40, width - len(tail) - 2), 8)):<12}{tail}"[:width]
-
-
-def shortened(name: str, width: int) -> str:
-    """A name on one line, cut in its middle: those of many tasks begin alike."""
-    whole = one_line(name, max(len(name), 1))
-    if len(whole) <= width:
-        return whole
-    end = (width - 3) // 2
-    return f"{whole[: width - 3 - end]}...{whole[len(whole) - end :]}"
+        name = shortened(self.task.id, max(min(40, width - len(tail) - 2), 8))
+        return f"  {name}{' ' * max(12 - columns(name), 0)}{tail}"[:width]
 
 
 def bar(tally: Tally, width: int, *, unicode: bool = True) -> Text:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any
+from unicodedata import category, east_asian_width
 
 from worker.text import visible
 
@@ -135,12 +136,38 @@ def fitted(rows: list[tuple[str, ...]], heads: tuple[str, ...], width: int) -> l
     return [(*row[:-1], row[-1] if len(row[-1]) <= room else "..." + row[-1][3 - room :]) for row in rows]
 
 
+def columns(text: str) -> int:
+    """The columns of a terminal that a line takes: two for each wide character, none for one that stands on another."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(c) in "WF" else 0 if category(c) in {"Mn", "Me", "Cf"} else 1 for c in text)
+
+
+def in_columns(text: str, most: int) -> str:
+    """`text` on one line, at most so many columns of a terminal."""
+    short = one_line(text, most)
+    while columns(short) > most:
+        short = f"{short.removesuffix('...')[:-1]}..."
+    return short
+
+
+def shortened(name: str, most: int) -> str:
+    """A name on one line, at most so many columns of a terminal, cut in its middle: those of many tasks begin alike."""
+    whole = one_line(name, max(len(name), 1))
+    if columns(whole) <= most:
+        return whole
+    kept = most - 3
+    while columns(found := f"{whole[: kept - kept // 2]}...{whole[len(whole) - kept // 2 :]}") > most:
+        kept -= 1
+    return found
+
+
 def table(rows: list[tuple[str, ...]], heads: tuple[str, ...]) -> str:
     """Rows in columns, the last one ragged."""
     clean_rows = [tuple(one_line(cell, 200) for cell in row) for row in rows]
-    widths = [max(len(row[i]) for row in (heads, *clean_rows)) for i in range(len(heads))]
+    widths = [max(columns(row[i]) for row in (heads, *clean_rows)) for i in range(len(heads))]
     lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        "  ".join(cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in (heads, *clean_rows)
     ]
     return "\n".join(lines)

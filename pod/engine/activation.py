@@ -161,9 +161,11 @@ def _following(order: Order) -> Following:
 
 
 def _puts_off(error: BaseException) -> bool:
-    """Whether a pod is tried again: another process has it or took it over, or the home's database was away for too long."""
+    """Whether a pod is tried again: another process has it or took it over, the home's database was away for too long, or there is no
+    room in the home.
+    """
     return isinstance(error, PodBusy) or (
-        isinstance(error, StoreError) and isinstance(error.cause, Fenced | Unreachable)
+        isinstance(error, StoreError) and (error.meets_all or isinstance(error.cause, Fenced | Unreachable))
     )
 
 

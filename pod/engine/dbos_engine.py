@@ -35,7 +35,7 @@ from pod.engine.bounding import put_bounds
 from pod.engine.database import Nodes
 from pod.engine.keeping import Keeper
 from pod.engine.limits import NO_LIMITS, Limits
-from pod.engine.outages import Patience, patiently
+from pod.engine.outages import Patience, is_away, patiently, refused
 from pod.engine.places import Place, SqliteFile
 from pod.engine.port import CONTINUE, NORMAL, Activation, ActivationStatus, Node, Outcome, Phase, QueueSpec, Runs
 from pod.engine.serving import Serving, never_cut_off
@@ -170,7 +170,7 @@ class DbosEngine:
 
     async def wake(self, activation_id: str) -> None:
         """As the port says."""
-        await self._blocking(partial(self._client.set_workflow_delay, activation_id, delay_seconds=0.0))
+        await self._blocking(partial(self._client.set_workflow_delay, activation_id, delay_until_epoch_ms=0))
 
     async def status(self, ids: Collection[str]) -> list[ActivationStatus]:
         """As the port says."""
@@ -235,6 +235,8 @@ class DbosEngine:
         try:
             self._serving = serving = Serving(runs, tuple(queues))
             await never_cut_off(partial(self._serve, serving), partial(self.drain, 0.0))
+        except DBAPIError as error:
+            raise error if is_away(error) else refused(error) from error
         finally:
             self._serving = None
             _ONE.release()

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pod.engine.port import NORMAL, Activation, Reason
-from pod.errors import UsageProblem
+from pod.errors import PodError, UsageProblem
 from pod.log.files import json_of
 from pod.log.folder import check_name
 from pod.log.lines import now
@@ -76,13 +76,25 @@ class Orders:
 
     def read_all(self, sessions: Iterable[str]) -> dict[str, Order]:
         """The orders that there are of these pods. Raises `UsageProblem` where one does not read."""
+        return {name: self._of(name, data) for name, data in self._data(sessions).items()}
+
+    def read_each(self, sessions: Iterable[str]) -> dict[str, Order | None]:
+        """The orders that there are of these pods; None for one that does not read. Raises `UsageProblem` where a file can't be read."""
+        found: dict[str, Order | None] = {}
+        for name, data in self._data(sessions).items():
+            try:
+                found[name] = self._of(name, data)
+            except UsageProblem:
+                found[name] = None
+        return found
+
+    def _data(self, sessions: Iterable[str]) -> dict[str, bytes]:
         names = [check_name(session) for session in sessions]
         try:
-            found = self.documents.read("order", names)
+            return self.documents.read("order", names)
         except OSError as error:
             where = error.filename or ", ".join(self.documents.where("order", name) for name in names[:1])
             raise _unread(str(where), error.strerror or str(error)) from None
-        return {name: self._of(name, data) for name, data in found.items()}
 
     def _of(self, session: str, data: bytes | None) -> Order:
         if data is None:
@@ -107,6 +119,10 @@ class Orders:
         """The order of this pod that was there first, durably: this one, where there was none."""
         name = check_name(order.session)
         return self._of(name, self.documents.change("order", name, lambda before: before or _text(order)))
+
+    def revise(self, before: Order, after: Order) -> Order:
+        """The order with other values, durably; as it is now where anybody changed it since it was read as `before`."""
+        return self._changed(after.session, lambda now: after if now == before else now)
 
     def change(self, session: str, **values: Any) -> Order:
         """An order with other values, durably. Raises `UsageProblem` where there is none."""
@@ -136,9 +152,9 @@ class Orders:
     # -- manifests --------------------------------------------------------------------------------------------
 
     def keep_manifest(self, loaded: Loaded) -> str:
-        """Keeps a manifest for the orders that name it, durably; its digest."""
+        """Keeps a manifest for the orders that name it, durably, also where what was kept of it does not read; its digest."""
         digest = loaded.manifest.digest
-        if not self.documents.read("manifest", [digest]):
+        if not self._keeps(digest):
             told = {
                 "path": str(loaded.path),
                 "files": [str(file) for file in loaded.files],
@@ -150,13 +166,22 @@ class Orders:
     def loaded(self, order: Order) -> Loaded:
         """The manifest of an order, in its working folder. Raises `UsageProblem`, `ManifestError`."""
         try:
-            told: Any = json_of(self.documents.read("manifest", [order.manifest])[order.manifest])
-            kept, files, source = told["kept"], told["files"], told["path"]
+            kept, files, source = self._kept(order.manifest)
         except (OSError, ValueError, KeyError, TypeError):
             where = self.documents.where("manifest", order.manifest)
             raise UsageProblem(f"{where}: the manifest of {order.session!r} is lost; submit the task again") from None
         manifest = moved(Manifest.read_kept(kept), order.base, Path(order.cwd))
         return Loaded(manifest, {}, manifest.digest, Path(source), tuple(Path(file) for file in files), Path(order.cwd))
+
+    def _kept(self, digest: str) -> tuple[str, list[str], str]:
+        told: Any = json_of(self.documents.read("manifest", [digest])[digest])
+        return str(told["kept"]), [str(file) for file in told["files"]], str(told["path"])
+
+    def _keeps(self, digest: str) -> bool:
+        try:
+            return Manifest.read_kept(self._kept(digest)[0]).digest == digest
+        except (PodError, OSError, ValueError, KeyError, TypeError):
+            return False
 
 
 def _text(order: Order) -> bytes:

@@ -27,13 +27,19 @@ class Patience:
     _began: float = field(default_factory=time.monotonic)
 
     def pause(self, error: Exception) -> float:
-        """Seconds to wait now. Raises the error where it has another reason, `PodError` where the patience is at its end."""
+        """Seconds to wait now. Raises `PodError` where the patience is at its end, and where the database refuses; any other error is raised."""
         if not is_away(error):
-            raise error
+            raise refused(error) if isinstance(error, DBAPIError) else error
         if time.monotonic() - self._began >= self.seconds:
             raise PodError(f"the engine's database does not answer ({str(error).splitlines()[0]})") from None
         pause, self._pause = self._pause * random.uniform(0.5, 1.0), min(self._pause * 2, 5.0)
         return pause
+
+
+def refused(error: DBAPIError) -> PodError:
+    """What a database says that answers, and does not do what is asked of it."""
+    said = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0]
+    return PodError(f"the engine's database refuses what is asked of it: {said}")
 
 
 def patiently(step: Callable[[], object], seconds: float = PATIENCE_OF_RUNS) -> None:

@@ -20,21 +20,28 @@ async def place(engine: Engine, orders: Orders, wanted: Sequence[Order]) -> list
     """Has these pods on their queues, each once; the orders as they are now. What waits or runs already goes on; what ended is put
     there again. Cancelled, some may be there and some not: place them again.
     """
-    before = await _thread(orders.read_all, [order.session for order in wanted])
-    known = {order.activation.id: order for order in before.values()}
+    before = await _thread(orders.read_each, [order.session for order in wanted])
+    known = {order.activation.id: order for order in before.values() if order is not None}
     status = {each.activation.id: each for each in await engine.status(known)}
     placed: list[Order] = []
     for order in wanted:
         old = before.get(order.session)
         if old is None:
+            if order.session in before:  # what stands there does not read: its place is taken by a number of its own
+                order = order.model_copy(update=await _anew(engine, orders, order))
             placed.append(order)
             continue
         now = status.get(old.activation.id)
-        kept = {"n": old.n, "reason": old.reason, "times": old.times, "quarantined": old.quarantined, "made": old.made}
+        kept: dict[str, object] = {
+            "n": old.n, "reason": old.reason, "times": old.times, "quarantined": old.quarantined, "made": old.made,
+            "attempts": max(old.attempts, order.attempts),
+        }  # fmt: skip
         if now is not None and (now.phase == "ended" or old.cancelled):
             kept |= await _thread(_again, old, orders.home)
-        placed.append(order.model_copy(update=kept))
-    await _thread(orders.keep, placed)
+        after = order.model_copy(update=kept)
+        # Nodes go on with it meanwhile: what one of them wrote since stands.
+        placed.append(old if after == old else await _thread(orders.revise, old, after))
+    await _thread(orders.keep, [order for order in placed if before.get(order.session) is None])
     due = [order for order in placed if order.activation.id not in status]
     for queue in dict.fromkeys(_queue(order) for order in due):
         for priority in dict.fromkeys(order.priority for order in due):
@@ -94,6 +101,12 @@ async def newest(engine: Engine, orders: Orders, session: str) -> tuple[Order, A
     order = await _thread(orders.require, session)
     found = await engine.status([order.activation.id])
     return order, found[0] if found else None
+
+
+async def _anew(engine: Engine, orders: Orders, order: Order) -> dict[str, object]:
+    """What an order says whose place is taken by one that does not read: it follows the activations that there are of it."""
+    there = [status.activation.n async for status in engine.list(session=order.session)]
+    return await _thread(_again, order.model_copy(update={"n": max(there, default=0)}), orders.home)
 
 
 def _again(order: Order, home: Path) -> dict[str, object]:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import socket
 import stat
@@ -51,13 +52,23 @@ def is_shared(home: str) -> bool:
     return home.startswith(("postgresql://", "postgres://"))
 
 
+def is_address(home: str) -> bool:
+    """Whether a home is an address of any kind, and so no folder."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", home) is not None
+
+
 def home_of(home: str) -> Path:
     """The folder of a home; of a shared one the copy that this process works on.
 
     Raises `UsageProblem` for an address that is none or without the extra, `PodError` where it can't be reached.
     """
-    if not is_shared(home):
+    if not is_address(home):
         return Path(home).absolute()
+    if not is_shared(home):  # not repeated: a password may stand in it
+        raise UsageProblem(
+            f"the home begins with {home.partition('://')[0]}:// and is neither a folder nor a database that pods can lie in: such an address "
+            "begins with postgresql://"
+        )
     from pod.store.mounting import mount
 
     return mount(home, _state_home() / "shared")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -16,6 +17,8 @@ SILENT = 10
 IDLE = 10.0
 """Seconds that a transaction may stand open with nothing being asked, at most: a frozen client's locks are free after that."""
 
+_PORT = re.compile(r"[0-9,]*")
+
 
 def settings(url: str, *, schema: str, name: str, ttl: float, statement: float | None = None) -> dict[str, Any]:
     """What `psycopg.connect(url, ...)` is given. `ttl` are the seconds of a lease: a frozen client's locks are free well within them;
@@ -25,6 +28,9 @@ def settings(url: str, *, schema: str, name: str, ttl: float, statement: float |
         known = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         raise ValueError("not a URL of a PostgreSQL database") from error
+    # An @, : or / of the password that is not written as %40, %3A or %2F: what stands behind it would be named to everybody.
+    if "@" in f"{known.get('host')}{known.get('dbname')}" or not _PORT.fullmatch(str(known.get("port") or "")):
+        raise ValueError("a part of the password stands where host, port or database should")
     wanted: dict[str, Any] = {
         "connect_timeout": CONNECT, "keepalives_idle": SILENT // 2, "keepalives_interval": 2, "keepalives_count": 3,
         "tcp_user_timeout": SILENT * 1000,

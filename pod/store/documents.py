@@ -11,13 +11,14 @@ from typing import Literal, Protocol, TypeAlias
 from pod.log.files import Files, files_of, read_file
 from pod.log.locking import exclusive
 
-Kind: TypeAlias = Literal["order", "manifest", "batch"]
-"""Of an order by its pod's name, of a manifest by its digest, of a batch by its name."""
+Kind: TypeAlias = Literal["order", "manifest", "batch", "aside"]
+"""Of an order by its pod's name, of a manifest by its digest, of a batch and of what it set aside by its name."""
 
 _PLACES: dict[Kind, tuple[str, str]] = {
     "order": ("queue/orders", ".json"),
     "manifest": ("queue/manifests", ".json"),
     "batch": ("batches", "/batch.json"),
+    "aside": ("batches", "/aside.json"),
 }
 
 
@@ -60,7 +61,7 @@ def documents_of(home: Path) -> Documents:
 
 @dataclass(frozen=True, slots=True)
 class FolderDocuments:
-    """`queue/orders/NAME.json`, `queue/manifests/NAME.json` and `batches/NAME/batch.json` in a home."""
+    """`queue/orders/NAME.json`, `queue/manifests/NAME.json`, `batches/NAME/batch.json` and `aside.json` beside it in a home."""
 
     home: Path
     files: Files = field(default_factory=Files)

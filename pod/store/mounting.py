@@ -41,7 +41,10 @@ def mount(url: str, where: Path) -> Path:
         try:
             store = PostgresStore(plain, ttl=ttl)
         except ValueError:
-            raise UsageProblem("the home begins with postgresql:// and is no address of a database") from None
+            raise UsageProblem(
+                "the home begins with postgresql:// and is no address of a database: postgresql://USER@HOST:PORT/DATABASE, with @ : / ? # % in "
+                "user and password written as %40 and so on; behind a ? may stand what libpq knows, and pod_lease"
+            ) from None
         try:
             store.list(limit=1)
         except OSError as error:
@@ -73,13 +76,24 @@ def _unmount(url: str, files: SharedFiles, held: ExitStack) -> None:
     held.close()
 
 
+LEASES = (1.0, 86400.0)
+"""Seconds of a lease, at least and at most."""
+
+
 def address(url: str) -> tuple[str, float]:
-    """The URL without `pod_lease=SECONDS`, and those seconds."""
-    found = re.search(r"[?&]pod_lease=(\d+(?:\.\d+)?)(?=&|$)", url)
-    if found is None:
+    """The URL without `pod_lease=SECONDS`, and those seconds. Raises `UsageProblem` where they are none."""
+    rest, _, query = url.partition("?")
+    parameters = query.split("&") if query else []
+    given = [each.partition("=")[2] for each in parameters if each.partition("=")[0] == "pod_lease"]
+    others = "&".join(each for each in parameters if each.partition("=")[0] != "pod_lease")
+    if not given:
         return url, TTL
-    rest = url[: found.start()] + url[found.end() :]
-    return (rest if "?" in rest else rest.replace("&", "?", 1)), float(found[1])
+    seconds = float(given[0]) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", given[0]) else 0.0
+    if len(given) > 1 or not LEASES[0] <= seconds <= LEASES[1]:
+        raise UsageProblem(
+            f"the address of the home should have one pod_lease, of {LEASES[0]:g} to {LEASES[1]:g} seconds, not {' and '.join(given)[:40]!r}"
+        )
+    return (f"{rest}?{others}" if others else rest), seconds
 
 
 def sweep(where: Path) -> None:

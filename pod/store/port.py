@@ -72,6 +72,13 @@ class Unreachable(OSError):
         super().__init__(errno.EHOSTUNREACH, f"{where} can't be reached: {why}")
 
 
+class Refused(OSError):
+    """The store answers, and does not do it: a right that the user lacks, tables that are not its own. `where` as above."""
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(errno.EPERM, f"{where} refuses what is asked of it: {why}")
+
+
 class Lease(NamedTuple):
     """The right to write to a session until someone else acquires it."""
 

@@ -29,6 +29,7 @@ from pod.store.port import (
     Lease,
     NoSession,
     Posted,
+    Refused,
     SessionExists,
     SessionInfo,
     Unreachable,
@@ -307,14 +308,18 @@ class PostgresStore:
 
     def _writing(self, lease: Lease, step: Callable[[Connection], T], log: str = "", first: int = 0) -> T:
         """A step under a lease. Raises `Fenced`, `Conflict`."""
-        try:
-            return self.patiently(step)
-        except psycopg.Error as error:
-            if error.sqlstate == _FENCED:
-                raise Fenced(lease.session, error.diag.message_detail or "") from None
-            if error.sqlstate == _CONFLICT:
-                raise Conflict(lease.session, log, first) from None
-            raise
+
+        def told(connection: Connection) -> T:
+            try:
+                return step(connection)
+            except psycopg.Error as error:
+                if error.sqlstate == _FENCED:
+                    raise Fenced(lease.session, error.diag.message_detail or "") from None
+                if error.sqlstate == _CONFLICT:
+                    raise Conflict(lease.session, log, first) from None
+                raise
+
+        return self.patiently(told)
 
     def _fenced(self, session: str) -> Fenced:
         try:
@@ -323,7 +328,9 @@ class PostgresStore:
             return Fenced(session, "")
 
     def patiently(self, step: Callable[[Connection], T]) -> T:
-        """Does a step on a connection, and does it again while the server is away. Raises `Unreachable` in the end."""
+        """Does a step on a connection, and does it again while the server is away. Raises `Unreachable` in the end, `Refused` where the
+        server will not do it.
+        """
         end, pause = time.monotonic() + self._patience, 0.1
         with self._slots:
             while True:
@@ -344,6 +351,8 @@ class PostgresStore:
                     left = end - time.monotonic()
                     if left <= 0 or not self._known:
                         raise Unreachable(self.where, _why(error)) from None
+                except psycopg.Error as error:
+                    raise Refused(self.where, _why(error)) from error
                 if pooled is not None and pooled.closed:
                     self.close()  # the others broke with it; a new one tells at once whether the server is there
                     continue

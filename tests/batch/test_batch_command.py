@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 from cli.cli_rig import Ran, Rig
 
+from pod.cli.batch import _failures  # pyright: ignore[reportPrivateUsage]
+from pod.cli.output import Output
+from pod.cli.text import columns
 from worker.testing.provider_server import Answer, Call, ProviderServer, RecordedRequest
 
 SCOPE = '[scope]\nread = ["."]\nwrite = ["."]\n'
@@ -394,6 +398,10 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "results over the tasks": (["batch", "tasks.jsonl", "--manifest", "M", "--out", "tasks.jsonl"], "is the file of the tasks"),
     "results in no folder": (["batch", "tasks.jsonl", "--manifest", "M", "--out", "no/r.jsonl"], "there is no folder"),
     "results over something else": (["batch", "tasks.jsonl", "--manifest", "M", "--out", "other.txt"], "other.txt:1: not the result of a task"),
+    "results in a pipe": (["batch", "tasks.jsonl", "--manifest", "M", "--out", "pipe"], "pipe: no file that results can lie in"),
+    "results in a link to nothing": (["batch", "tasks.jsonl", "--manifest", "M", "--out", "dangling"], "no file that results can lie in"),
+    "results among the tasks": (["batch", "folder", "--manifest", "M", "--out", "folder/r.jsonl"], "it would be taken for a task"),
+    "a name that is no UTF-8": (["batch", "odd", "--manifest", "M"], "its name is no UTF-8"),
     "no repository": (["batch", "tasks.jsonl", "--manifest", "M", "--workspace", "git-worktree"], "is no git repository with a commit"),
     "a template without a field": (["batch", "tasks.jsonl", "--manifest", "M", "--template", "Fix $what"], "the template wants $what"),
     "a template that is not there": (["batch", "tasks.jsonl", "--manifest", "M", "--template", "@gone"], "--template @gone: No such file"),
@@ -410,6 +418,12 @@ def refusing(tmp_path_factory: pytest.TempPathFactory) -> Rig:
     (rig.work / "more.jsonl").write_text('"x"\n')
     (rig.work / "other.txt").write_text("mine\n")
     (rig.work / "mine.py").write_text("def good(task, result):\n    return True\n")
+    os.mkfifo(rig.work / "pipe")
+    (rig.work / "dangling").symlink_to("nowhere")
+    for folder in ("folder", "odd"):
+        (rig.work / folder).mkdir()
+        (rig.work / folder / "a.txt").write_text("Do one\n")
+    Path(os.fsdecode(os.fsencode(rig.work / "odd") + b"/\xff.txt")).write_text("Do two\n")
     rig.manifest(None)
     return rig
 
@@ -436,6 +450,21 @@ def test_other_tasks_under_the_same_name_are_refused_and_more_behind_them_are_ta
         assert fewer.code == 2 and "was begun with 2 tasks, and here are 1" in fewer.err
         tasks(rig, "one", "two", "three")
         assert batch(rig, "--json").json["ran"] == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_report_keeps_to_the_width_of_its_terminal_whatever_the_ids(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setattr("pod.cli.batch.is_terminal", lambda stream: True)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *given: os.terminal_size((width, 24)))
+    said = "no connection to the provider at its usual place, once more " * 5
+    rows = [{"id": id_, "status": "failed", "error": said} for id_ in ("i" * 300, "漢字" * 80, "é" * 90, "short")]
+    _failures(Output("text", sys.stdout, printing=True, quiet=False, verbose=False), rows)
+    lines = capsys.readouterr().out.splitlines()
+    at = {columns(line[: line.index("failed")]) for line in lines if "failed" in line}
+    assert len(at) == 1 and max(map(columns, lines)) <= width, "\n".join(lines)
+    assert sum("no connec" in line for line in lines) == 4, "each reason is seen"
 
 
 def test_one_process_runs_a_batch_at_a_time(rig: Rig) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pod.batch.results import Results, read_rows, row_of
+from pod.batch.grading import Grader
+from pod.batch.results import Results, ResultsBusy, read_rows, row_of
 from pod.batch.summary import summary_of
 from pod.batch.tasks import Task
 from pod.errors import UsageProblem
@@ -70,6 +72,42 @@ def test_results_of_another_batch_are_refused(tmp_path: Path) -> None:
         Results.open(path, "c")
 
 
+def _circle() -> dict[str, object]:
+    made: dict[str, object] = {"score": 1}
+    made["self"] = made
+    return made
+
+
+def _exits() -> object:
+    raise SystemExit(0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "gives",
+    [
+        lambda: {"score": 1, "why": object()}, lambda: {"score": 1, "why": float("inf")}, lambda: {(1, 2): 3, "score": 1}, lambda: "good",
+        lambda: float("nan"), lambda: 10**400, _circle, _exits,
+    ],
+)  # fmt: skip
+async def test_a_grade_that_no_line_can_hold_is_an_error_of_the_grader_and_ends_nothing(
+    tmp_path: Path, gives: Callable[[], object]
+) -> None:
+    result = RunResult(pod="b/0", session="s", segment="g", run="r", status="finished")
+    task = Task(0, "0", "x", "f:1")
+
+    def now(fields: object, result: object) -> object:
+        return gives()
+
+    async def later(fields: object, result: object) -> object:
+        return gives()
+
+    for function in (now, later):
+        grade = await Grader("g:g", function).grade(task, result)
+        assert grade["score"] is None and grade["error"]
+        Results(tmp_path / "r.jsonl", "b").add(row_of(task, result, grade))
+
+
 @pytest.mark.parametrize(
     ("statuses", "spent", "code"),
     [
@@ -85,3 +123,33 @@ def test_the_exit_code_says_the_worst_that_happened(statuses: list[str], spent: 
 def test_an_unknown_price_makes_the_sum_unknown_and_a_task_that_asked_nothing_does_not() -> None:
     assert summary_of("b", 2, [row(0), row(1, cost_usd=None, requests=0)]).cost_usd == 0.5
     assert summary_of("b", 2, [row(0), row(1, cost_usd=None, requests=2)]).cost_usd is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"cost_usd": "abc"}, {"cost_usd": float("nan")}, {"cost_usd": -1.0}, {"usage": [1]}, {"usage": {"input_tokens": "x"}}, {"requests": "x"},
+        {"grade": [1]}, {"grade": {"score": "x"}}, {"grade": {"score": float("inf")}}, {"error_kind": {"a": 1}}, {"error": 7},
+        {"index": -1}, {"index": True}, {"status": "done"}, {"duration_s": "q"},
+    ],
+)  # fmt: skip
+def test_a_line_whose_values_are_none_of_a_result_is_refused(tmp_path: Path, values: dict[str, object]) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(row(0)) + "\n" + json.dumps({**row(1), **values}) + "\n")
+    with pytest.raises(UsageProblem, match=r"r\.jsonl:2: not the result of a task"):
+        read_rows(path)
+
+
+def test_one_batch_writes_into_a_file_of_results_at_a_time_whatever_its_home(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    first = Results.open(path, "b", alone=True)
+    for _ in range(2):
+        with pytest.raises(ResultsBusy, match=r"r\.jsonl: another process writes its results there"):
+            Results.open(path, "c", alone=True)
+        first.add(row(0))
+        first.add(row(1))
+        first.drop({0})  # another file stands there now
+    first.close()
+    with pytest.raises(UsageProblem, match="a result of the batch 'b', not of 'c'"):
+        Results.open(path, "c", alone=True)
+    Results.open(path, "b", alone=True).close()

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from hypothesis import strategies as st
 
 from pod.batch.batch import choose
 from pod.batch.tasks import read_tasks
+from pod.batch.workspaces import Workspaces
 from pod.errors import UsageProblem
 
 
@@ -45,6 +50,19 @@ def test_a_folder_has_a_task_in_each_file_in_the_order_of_their_names(tmp_path: 
         "Read a.md: first",
         "Read b.md: second",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.jsonl", '{"id": "a\\ud800", "task": "b \\udc00 \\ud83d\\ude00", "f": ["\\ud800"]}'),
+        ("t.json", '[{"id": "a\\ud800", "task": "b \\udc00 \\ud83d\\ude00", "f": ["\\ud800"]}]'),
+    ],
+)
+def test_b145_half_a_character_is_read_as_the_sign_for_one_that_is_none(tmp_path: Path, name: str, text: str) -> None:
+    assert read(tmp_path, name, text) == [("a\ufffd", "b \ufffd \U0001f600")]
+    assert read_tasks(tmp_path / name, "$f")[0].text == '["\ufffd"]'
+    assert read_tasks(tmp_path / name)[0].digest
 
 
 def test_a_template_puts_fields_in_their_places(tmp_path: Path) -> None:
@@ -133,3 +151,31 @@ def test_the_choice_is_the_same_for_the_same_seed_and_never_doubles(
     assert set(chosen) <= set(range(count))
     if not shuffle:
         assert chosen == sorted(chosen)
+
+
+def _git(folder: Path, *words: str) -> None:
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *words], cwd=folder, check=True, env=env
+    )
+
+
+def test_worktrees_are_made_at_once_and_made_again_whatever_was_left_of_them(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    _git(base, "init", "-q")
+    for n in range(200):
+        (base / f"{n}.txt").write_text("x")
+    _git(base, "add", ".")
+    _git(base, "commit", "-qm", "x")
+    spaces = Workspaces("git-worktree", base, tmp_path / "work", "b").checked()
+    with ThreadPoolExecutor(12) as pool:
+        made = list(pool.map(spaces.make, range(36)))
+    assert all((folder / "199.txt").read_text() == "x" for folder in made)
+    shutil.rmtree(made[0])  # by hand
+    made[1].rename(made[1].with_name("1.tmp"))  # as a kill before the last step
+    (tmp_path / "work" / "40.tmp").mkdir()  # as one before the first
+    (tmp_path / "work" / "40.tmp" / "half").write_text("x")
+    for n in (0, 1, 40):
+        assert (spaces.make(n) / "199.txt").read_text() == "x"
+    assert not list((tmp_path / "work").glob("*.tmp"))

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from pod.batch.grading import Grader
 from pod.batch.tasks import Task
-from pod.cli.batching import Drawn, Tally, shortened
+from pod.cli.batching import Drawn, Tally
+from pod.cli.text import shortened
 from pod.errors import UsageProblem
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +16,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interceptors.purse import Booked, Purse
+from interceptors.purse import Aside, Booked, Purse
 from pod.batch.batch import Batch, Settings
 from pod.batch.record import BatchFolder
+from pod.batch.setting_aside import AsideRecord
 from pod.batch.tasks import Task
 from pod.batch.workspaces import Workspaces
+from pod.errors import PodError, StoreError, UsageProblem
+from pod.log.files import Files
 from pod.manifest import load_manifest
+from pod.store.documents import FolderDocuments
 from tests.pod.pod_rig import Agent, capabilities
+from worker.items import AssistantItem
 from worker.models.base import Price, Usage
 from worker.results import Failed, LimitReached
-from worker.testing import call, reply, say
+from worker.testing import FunctionModel, call, make_reply, reply, say
 from worker.tools import tool
 
 pytestmark = pytest.mark.anyio
@@ -180,3 +190,97 @@ async def test_a_batch_stops_at_its_cap_and_a_higher_one_goes_on_to_the_end(tmp_
     assert summary.by_status == {"finished": 30} and summary.exit_code == 0
     assert summary.cost_usd == pytest.approx(second.purse.spent_usd) and second.purse.spent_usd > spent
     assert agent.served == 90, "no request was made twice"
+
+
+async def test_requests_that_kills_cut_off_count_against_the_cap(tmp_path: Path) -> None:
+    """What lies on the disk while requests are under way is what a kill leaves: the next process begins with a copy of it."""
+    cost, cap, sent = 100 * 10e-6 + 150 * 50e-6, 0.5, 0
+
+    async def answer(request: Any) -> Any:
+        nonlocal sent
+        if (tmp_path / "left").exists():
+            await anyio.sleep_forever()  # the process is dead
+        sent += 1
+        if dying and sent == dies_at:
+            shutil.copytree(tmp_path / "home", tmp_path / "left", copy_function=copied)
+            killed.cancel()
+        await anyio.sleep(0.01)
+        return make_reply(AssistantItem(text="done"), usage=Usage(input_tokens=100, output_tokens=150))
+
+    def copied(source: str, target: str) -> None:
+        with suppress(FileNotFoundError):  # one under way, which has its name by now
+            shutil.copy2(source, target)
+
+    model = FunctionModel("offline:priced", answer, capabilities=capabilities(price=PRICE, output=250))
+    spent = summary = None
+    for dying in (True, True, True, False):
+        (tmp_path / "r.jsonl").unlink(missing_ok=True)
+        dies_at = sent + 6
+        batch = Batch.prepare(made(tmp_path, cap, {"model": model}), Quiet())
+        assert batch.purse is not None and batch.purse.spent_usd >= sent * cost - 1e-9
+        with anyio.CancelScope() as killed:
+            summary = await batch.run()
+        spent = batch.purse.spent_usd
+        if dying:
+            shutil.rmtree(tmp_path / "home")
+            (tmp_path / "left").rename(tmp_path / "home")
+    assert spent is not None and sent * cost <= spent <= cap
+    assert summary is not None and summary.cost_usd is not None and summary.cost_usd < spent
+    told = FolderDocuments(tmp_path / "home").read("aside", ["b"])["b"]
+    assert b'"aside": {}' in told, "nothing is under way any more"
+
+
+async def test_nothing_is_sent_whose_cost_cannot_be_put_on_record(tmp_path: Path) -> None:
+    purse = Purse(1.0, keep=AsideRecord(FolderDocuments(tmp_path / "file"), "b").keep)
+    (tmp_path / "file").write_text("in the way")
+    share = purse.join("a", Booked)
+    with pytest.raises(PodError, match=r"aside\.json"):
+        await share.take(0.9)
+    assert share.aside_usd == 0.0 and await Purse(1.0).join("b", Booked).take(0.9) is None
+
+
+async def test_requests_that_begin_together_are_put_on_record_together(tmp_path: Path) -> None:
+    writes: list[str] = []
+
+    class Counted(FolderDocuments):
+        def write(self, kind: Any, documents: Mapping[str, bytes]) -> None:
+            writes.append(kind)
+            super().write(kind, documents)
+
+    record = AsideRecord(Counted(tmp_path), "b")
+    purse = Purse(100.0, keep=record.keep)
+    async with anyio.create_task_group() as group:
+        for n in range(50):
+            group.start_soon(purse.join(f"b/{n}", Booked).take, 0.5)
+    assert len(writes) <= 3 and purse.aside() == {f"b/{n}": Aside(0.5, 0.0) for n in range(50)}
+    again = AsideRecord(FolderDocuments(tmp_path), "b")
+    again.take_up({"b/0": 0.2, "b/1": 0.0})
+    assert again.lost_usd == pytest.approx(49 * 0.5), "what was booked is not lost"
+    once_more = AsideRecord(FolderDocuments(tmp_path), "b")
+    once_more.take_up({})
+    assert once_more.lost_usd == pytest.approx(49 * 0.5), "and nothing is lost twice"
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1, "lost": {"b/0": -1}, "aside": {}}', '{"format": 2}'])
+def test_a_record_that_was_altered_is_refused(tmp_path: Path, text: str) -> None:
+    FolderDocuments(tmp_path).write("aside", {"b": text.encode()})
+    with pytest.raises(UsageProblem, match=r"aside\.json"):
+        AsideRecord(FolderDocuments(tmp_path), "b").take_up({})
+
+
+async def test_a_full_disk_ends_the_batch_and_fails_no_task(tmp_path: Path) -> None:
+    class Full(Files):
+        def write(self, fd: int, data: bytes) -> None:
+            if full and data.count(b"\n") and b"did" in data:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(fd, data)
+
+    agent = Agent(lambda request, number: say("did it"), capabilities=capabilities(price=PRICE))
+    full = True
+    settings = made(tmp_path, None, {"model": agent, "files": Full()})
+    with pytest.raises(StoreError, match="No space left on device"):
+        await Batch.prepare(settings, Quiet()).run()
+    assert not (tmp_path / "r.jsonl").read_bytes(), "none of them failed"
+    full = False
+    summary = await Batch.prepare(made(tmp_path, None, settings.options), Quiet()).run()
+    assert summary.by_status == {"finished": 30}

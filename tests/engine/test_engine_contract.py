@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import anyio
@@ -111,6 +112,17 @@ async def test_what_is_put_off_waits_until_it_is_woken_and_runs_once(engine: Any
                 await engine.wake("p@2")
             await until_phase(engine, "p@2", "ended")
         assert runs.began == ["p@1", "p@2"]
+
+
+async def test_who_wakes_may_have_a_clock_that_is_ahead(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with engine:
+        await engine.submit(activations("w"), queue="work", delay=1000.0)
+        with monkeypatch.context() as patch:
+            clock = time.time
+            patch.setattr(time, "time", lambda: clock() + 3600.0)
+            await engine.wake("w@1")
+        (found,) = await engine.status(["w@1"])
+        assert found.phase == "queued" or found.due <= time.time()
 
 
 async def test_a_short_delay_ends_by_itself_and_not_before(engine: Any) -> None:

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -22,7 +23,7 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgres` is not ins
 
 from store.home_rig import machine  # noqa: E402
 
-from pod import Manifest, Pod, PodBusy, PodNotFound, StoreError  # noqa: E402
+from pod import Manifest, Pod, PodBusy, PodNotFound, StoreError, UsageProblem  # noqa: E402
 from pod.log.doctor import examine, repair  # noqa: E402
 from pod.log.files import absent, present  # noqa: E402
 from pod.log.folder import PodFolder, pod_names  # noqa: E402
@@ -31,6 +32,7 @@ from pod.operations import clear  # noqa: E402
 from pod.peek import glance  # noqa: E402
 from pod.reading import SessionReader  # noqa: E402
 from pod.store.mounting import address, sweep  # noqa: E402
+from pod.store.port import TTL  # noqa: E402
 from worker.items import UserItem  # noqa: E402
 from worker.models.base import Request  # noqa: E402
 from worker.testing import ScriptedModel, call  # noqa: E402
@@ -355,7 +357,68 @@ def test_a_database_that_is_not_there_is_an_error_in_one_line_without_the_passwo
     said = _pod(tmp_path, "postgresql://me:hunter2@127.0.0.1:1/db", "ls", code=1)
     assert "postgresql://127.0.0.1:1/db can't be reached" in said and "hunter2" not in said
     assert len(said.splitlines()) == 1
-    assert "no address of a database" in _pod(tmp_path, "postgresql://[", "ls", code=2)
+
+
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [
+        ("postgresql://[", "no address of a database"),
+        ("postgresql://me:hunter2@secret-part@127.0.0.1:1/db", "written as %40"),
+        ("postgresql://me:hunter2/secret-part@127.0.0.1:1/db", "written as %40"),
+        ("postgresql://me:hunter2:secret-part@127.0.0.1:1/db", "can't be reached"),  # libpq's own: a colon in a password is one
+        ("postgresql://me:hunter2%secret-part@127.0.0.1:1/db", "written as %40"),
+        ("postgresql://me:hunter2@127.0.0.1:secret-part/db", "written as %40"),
+        ("postgresql://me:hunter2@127.0.0.1:1/db?secret-part=1", "what libpq knows, and pod_lease"),
+        ("POSTGRESQL://me:hunter2@127.0.0.1:1/secret-part", "neither a folder nor a database"),
+        ("mysql+driver://me:hunter2@127.0.0.1:1/secret-part", "begins with mysql+driver://"),
+        ("postgresql://me:hunter2@127.0.0.1:1/secret-part?pod_lease=0", "one pod_lease, of 1 to 86400 seconds, not '0'"),
+    ],
+)  # fmt: skip
+def test_an_address_that_is_none_is_told_without_what_may_be_secret(tmp_path: Path, home: str, said: str) -> None:
+    code = 1 if "reached" in said else 2
+    told = _pod(tmp_path, home, "ls", code=code)
+    assert said in told and "hunter2" not in told and "secret-part" not in told and len(told.splitlines()) == 1, told
+    assert not any(path.name.lower().startswith(("postgres", "mysql")) for path in tmp_path.iterdir()), (
+        "no folder of it"
+    )
+
+
+def test_what_the_address_says_beside_the_lease_stays() -> None:
+    assert address("postgresql://h/d?a=1&pod_lease=12.5&b=2") == ("postgresql://h/d?a=1&b=2", 12.5)
+    assert address("postgresql://h/d?pod_lease=3") == ("postgresql://h/d", 3.0)
+    assert address("postgresql://h/d?a=pod_lease=3") == ("postgresql://h/d?a=pod_lease=3", TTL)
+    for given in ("", "abc", "1e3", "0.5", "99999999", "-1", "nan", "5&pod_lease=6"):
+        with pytest.raises(UsageProblem, match="one pod_lease, of 1 to 86400 seconds"):
+            address(f"postgresql://h/d?pod_lease={given}")
+
+
+def test_what_a_role_may_not_do_and_tables_of_others_are_one_line(tmp_path: Path, database: str) -> None:
+    task = "Survey the files in src. Report to report.md."
+    assert "pod s: finished" in _pod(tmp_path, database, "run", "offline-survey", "--name", "s", task)
+    role = f"r{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        _pod(tmp_path, database, "queue", "ls")
+        for statement in (
+            f"CREATE ROLE {role} LOGIN",
+            f"GRANT USAGE ON SCHEMA pod, pod_engine TO {role}",
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA pod, pod_engine TO {role}",
+        ):
+            connection.execute(statement.encode())
+        reader = database.replace("postgres@", f"{role}@")
+        assert re.search(r"^s +finished", _pod(tmp_path, reader, "ls"), re.M)
+        for words in (
+            ("send", "s", "hello"),
+            ("doctor", "s", "--repair"),
+            ("queue", "limit", "q", "--together", "2"),
+            ("node", "--queue", "q", "--until-empty", "-q"),
+        ):
+            told = _pod(tmp_path, reader, *words, code=1)
+            assert "refuses what is asked of it: permission denied for" in told, told
+            assert "traceback" not in told.lower() and "SQL" not in told and len(told.splitlines()) == 1, told
+        connection.execute("DROP SCHEMA pod CASCADE; CREATE SCHEMA pod; CREATE TABLE pod.session (mine int)")
+        told = _pod(tmp_path, database, "ls", code=1)
+        assert 'refuses what is asked of it: relation "session" already exists' in told and "traceback" not in told
+        connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
 def test_copies_of_dead_processes_are_removed_and_those_in_use_stay(tmp_path: Path) -> None:
