@@ -231,6 +231,36 @@ def test_a_pod_is_forked_and_taken_away_as_a_file(site: Site, tmp_path: Path) ->
     assert PodFolder(tmp_path / "elsewhere", "taken").exists()
 
 
+def test_a_pod_is_taken_back_cleared_and_deleted_once_its_name_is_typed(site: Site) -> None:
+    site.make("changed", "say First.")
+    site.ask("/v1/pods/changed/messages", {"text": "say Second."})
+    site.until(lambda: site.ask("/v1/pods/changed")["last_text"] == "Second.", "the second answer")
+    site.settled("changed")
+    first = next(
+        event["seq"] for event in site.ask("/v1/pods/changed/events")["events"] if event["type"] == "run.ended"
+    )
+    site.open("changed", width=1400)
+    site.shows("Second.")
+    site.click("Rewind …", "#panel-state")
+    site.fill("To entry", str(first))
+    site.click("Rewind", "dialog")
+    site.until(
+        lambda: "First." in site.text("#panel-transcript") and "Second." not in site.text("#main"),
+        "the first answer alone",
+    )
+    site.click("Clear …", "#panel-state")
+    site.click("Clear", "dialog")
+    site.until(lambda: site.ask("/v1/pods/changed")["items"] == 0, "an empty context")
+    site.click("Delete …", "#panel-state")
+    site.fill("Its name, to be sure", "another")
+    site.click("Delete", "dialog")
+    site.shows("That is not its name.", "dialog")
+    site.fill("Its name, to be sure", "changed")
+    site.click("Delete", "dialog")
+    site.until(lambda: site.browser.run("return location.hash") == "#/", "all pods")
+    assert not site.rig.folder("changed").exists()
+
+
 def test_the_context_is_shown_a_compaction_foretold_and_done(site: Site) -> None:
     site.make("compacted", "read 14")
     site.open("compacted")

@@ -29,7 +29,7 @@ const PodView = (() => {
     return { ask, now: run, end: () => clearTimeout(timer) };
   }
 
-  function view(home, name, { role, failed, say, wide }) {
+  function view(home, name, { role, failed, say, wide, again }) {
     const mayOperate = role !== "read";
     const ended = new AbortController();
     const title = make("h1", { tabindex: "-1" }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
@@ -78,7 +78,7 @@ const PodView = (() => {
     panels.get("transcript").append(toEnd);
     transcript.view.addEventListener("scroll", () => { toEnd.hidden = transcript.follows; }, { passive: true });
 
-    const state = State.state(panels.get("state"), { name, role, act, gone: (open) => {
+    const state = State.state(panels.get("state"), { name, role, act, changed: (words) => { say(words); again(); }, gone: (open) => {
       if (open > waiting) say(`${open} ${open === 1 ? "question waits" : "questions wait"} for an answer.`);
       waiting = open;
       banner.hidden = !open;

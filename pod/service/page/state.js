@@ -6,7 +6,7 @@ const State = (() => {
   const TASK = { done: "✓", in_progress: "▸", pending: "○", cancelled: "×", blocked: "!" };
 
   // `act` does something through the service and says how it went.
-  function state(home, { name, role, act, gone }) {
+  function state(home, { name, role, act, changed, gone }) {
     const may = { operate: role !== "read", admin: role === "admin" };
     const card = (title, ...inner) => make("section", { class: "card", "aria-label": title }, make("h2", {}, title), ...inner);
     const hush = (control, allowed) => { control.disabled = !allowed; if (!allowed) control.title = "This token may not do that"; return control; };
@@ -16,17 +16,33 @@ const State = (() => {
 
     const stop = button("Stop", () => act("It ends before its next request.", () => Api.post(Api.path(name, "stop"))));
     const resume = button("Go on", () => act("It goes on.", () => Api.post(Api.path(name, "resume"))));
-    const fork = button("Fork …", forked);
-    const take = button("Export", exported);
-    const controls = make("div", { class: "bar", role: "toolbar", "aria-label": "Controls" }, stop, resume, fork, take);
-    hush(fork, may.operate);
-    hush(take, may.admin);
+    const fork = button("Fork …", forked), rewind = button("Rewind …", rewound), clear = button("Clear …", cleared);
+    const take = button("Export", exported), remove = button("Delete …", removed);
+    const controls = make("div", { class: "bar", role: "group", "aria-label": "Controls" }, stop, resume, fork, rewind, clear, take, remove);
+    for (const each of [fork, rewind, clear]) hush(each, may.operate);
+    for (const each of [take, remove]) hush(each, may.admin);
 
     async function forked() {
       const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*" });
       const found = await Forms.ask("Fork " + name, [Forms.field("Name of the new pod", called), Forms.field("After entry", at, "Left out, it begins where this one stands.")], "Fork",
         () => Api.post(Api.path(name, "fork"), { name: called.value.trim(), ...(at.value ? { at: Number(at.value) } : {}) }));
       if (found) location.hash = List.address(found.pod);
+    }
+    async function rewound() {
+      const to = Forms.text({ required: "", inputmode: "numeric", pattern: "[0-9]+" });
+      const found = await Forms.ask("Rewind " + name, [Forms.field("To entry", to, "What came after it is no longer part of the session; the record keeps it.")], "Rewind",
+        () => Api.post(Api.path(name, "rewind"), { to: Number(to.value) }));
+      if (found) changed(`It was taken back to entry ${num(Number(to.value))}.`);
+    }
+    async function cleared() {
+      const found = await Forms.ask("Clear " + name, [make("p", {}, "It goes on with an empty context: the record keeps what was said, the agent does not.")], "Clear", () => Api.post(Api.path(name, "clear")));
+      if (found) changed("It was cleared.");
+    }
+    async function removed() {
+      const typed = Forms.text({ required: "", autocapitalize: "none" });
+      const found = await Forms.ask("Delete " + name, [make("p", {}, "Its log, its artifacts and all that it remembers go for good. Files in its working folder stay."), Forms.field("Its name, to be sure", typed)], "Delete",
+        () => { if (typed.value !== name) throw new Error("That is not its name."); return Api.post(Api.path(name), {}, "DELETE"); });
+      if (found) location.hash = "#/";
     }
     async function exported() {
       await act("It was exported.", async () => {
@@ -84,6 +100,8 @@ const State = (() => {
       last.textContent = [problem, ...(facts.lost || [])].filter(Boolean).join(" ");
       last.hidden = !last.textContent;
       stop.disabled = !may.operate || !AT_WORK.has(facts.status);
+      for (const each of [rewind, clear]) each.disabled = !may.operate || AT_WORK.has(facts.status);
+      remove.disabled = !may.admin || AT_WORK.has(facts.status);
       resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished";
       const open = facts.approvals || [];
       const ids = new Set(open.map((one) => one.id));
