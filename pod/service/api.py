@@ -19,6 +19,7 @@ from pod.errors import PodError, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.folder import PodFolder, check_name, pod_names
+from pod.log.items import items_of
 from pod.operations import clear, fork, rewind
 from pod.outlook import outlook
 from pod.page.telling import ENTRY_MOST, entry_text
@@ -34,7 +35,9 @@ from pod.service.timelines import Timelines
 from pod.tools.session_history import session_history
 from pod.unfinished import check_stored
 from worker.ids import uuid7
+from worker.items import ToolResultItem
 from worker.masking import Masker, secrets_in
+from worker.text import visible
 from worker.tools import ToolContext, ToolFault
 
 ENTRY_WHOLE = 1_000_000
@@ -293,5 +296,8 @@ def _entry(folder: PodFolder, seq: int, whole: bool) -> s.EntryText:
     if record is None:
         raise Missing(f"entry {seq} of pod {folder.name!r} is of a kind that this version does not know: {line.kind}")
     most = ENTRY_WHOLE if whole else ENTRY_MOST
-    text = entry_text(line.kind, record, Masker(secrets_in(os.environ)), most)
-    return s.EntryText(seq=seq, at=line.at, kind=line.kind, text=text, cut=len(text) >= most)
+    masker = Masker(secrets_in(os.environ))
+    text = entry_text(line.kind, record, masker, most)
+    given = "\n".join(item.text() for item in items_of(record) if isinstance(item, ToolResultItem))
+    content = visible(masker.mask(given)[0][:most])
+    return s.EntryText(seq=seq, at=line.at, kind=line.kind, text=text, content=content, cut=len(text) >= most)

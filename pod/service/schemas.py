@@ -209,12 +209,14 @@ class Steps(BaseModel):
 
 
 class EntryText(BaseModel):
-    """An entry of the log as lines for a reader: secrets masked, payloads left out. `cut`: there is more of it."""
+    """An entry of the log as lines for a reader: secrets masked, payloads left out. `content` is what the model reads of it, where the
+    entry is the result of a call. `cut`: there is more of it."""
 
     seq: int
     at: str
     kind: str
     text: str
+    content: str
     cut: bool
 
 

@@ -160,7 +160,7 @@ const PodView = (() => {
       facts = await Api.get(Api.path(name), {}, ended.signal);
       if (ended.signal.aborted) return;
       status.replaceChildren(List.status(facts.status));
-      full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
+      if (facts.tokens) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
       state.show(facts);
     }));
     const freshContext = gently(quiet(async () => { if (active === "context") await context.look(ended.signal); }));
