@@ -136,9 +136,7 @@ def test_a_transcript_shows_what_was_said_and_each_call_with_its_result_as_text(
     site.click("Show call and result of look", "#panel-transcript")
     site.shows('"what": "page 0"')
     site.shows("<img src=x onerror=document.title='PWNED'>")
-    assert "tool_result" not in site.text("[aria-label=Result]") and site.text("[aria-label=Result]").startswith(
-        "page 0: "
-    )
+    assert site.text("[aria-label=Result]").startswith("look, 2.4 kB\npage 0: ")
     assert site.browser.run("return document.querySelectorAll('#main img').length") == 0
     assert "PWNED" not in site.browser.run("return document.title")
     site.click("Hide call and result of look", "#panel-transcript")
