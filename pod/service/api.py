@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -139,8 +140,28 @@ class Api:
     async def approvals(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/approvals."""
         folder = await self._folder(asked)
-        found = await anyio.to_thread.run_sync(self._questions, folder)
-        return Answered(200, s.Questions(approvals=[each.model_dump(mode="json") for each in found.values()]))
+        return Answered(200, await self._awaited(folder, asked.query.wait, partial(self._asked, folder)))
+
+    def _asked(self, folder: PodFolder) -> _Seen:
+        """What waits for a human. Blocks."""
+        with self.readings.state(folder) as state:
+            found = [each.model_dump(mode="json") for each in state.approvals.values()]
+            over = self.care.status(self.readings.glance(folder)) in OVER
+            return _Seen(s.Questions(approvals=found), bool(found) or over, state.last_seq)
+
+    async def _awaited(self, folder: PodFolder, wait: float, look: Callable[[], _Seen]) -> BaseModel:
+        """What a look says once there is something to say, or after so many seconds as it is then."""
+        seen = await anyio.to_thread.run_sync(look)
+        if seen.there or not wait:
+            return seen.said
+        try:
+            with self.care.reader(folder, seen.seq) as reader, anyio.move_on_after(wait):
+                while not seen.there:
+                    await reader.next(POLL)
+                    seen = await anyio.to_thread.run_sync(look)
+        finally:
+            self.care.left(folder.name)
+        return seen.said
 
     def _questions(self, folder: PodFolder) -> dict[str, ApprovalAsked]:
         with self.readings.state(folder) as state:
@@ -154,21 +175,15 @@ class Api:
     async def result(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/result."""
         folder = await self._folder(asked)
-        last = await anyio.to_thread.run_sync(self._outcome, folder)
-        with self.care.reader(folder, last.seq) as reader, anyio.move_on_after(asked.query.wait):
-            while last.result is None and asked.query.wait:
-                await reader.next(POLL)
-                last = await anyio.to_thread.run_sync(self._outcome, folder)
-        self.care.left(folder.name)
-        return Answered(200, s.Outcome(status=last.status, result=last.result))
+        return Answered(200, await self._awaited(folder, asked.query.wait, partial(self._outcome, folder)))
 
-    def _outcome(self, folder: PodFolder) -> _Outcome:
-        """How a pod stands, with the number of its newest entry. Blocks."""
+    def _outcome(self, folder: PodFolder) -> _Seen:
+        """How a pod stands, and the result of its last run where that is over. Blocks."""
         with self.readings.state(folder) as state:
             status = self.care.status(self.readings.glance(folder))
             over = status in OVER | {"waiting"} and state.last_run is not None
             result = last_result(state, folder.name).model_dump(mode="json") if over else None
-            return _Outcome(status, result, state.last_seq)
+            return _Seen(s.Outcome(status=status, result=result), over, state.last_seq)
 
     async def history(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/history."""
@@ -281,9 +296,11 @@ class Api:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    status: str
-    result: dict[str, Any] | None
+class _Seen:
+    """What a look says, whether that is what may be waited for, and the number of the newest entry."""
+
+    said: BaseModel
+    there: bool
     seq: int
 
 

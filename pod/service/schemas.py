@@ -112,7 +112,7 @@ class Reading(Given):
 
 
 class Waiting(Given):
-    """Up to `wait` seconds are waited for the end of the run."""
+    """Up to `wait` seconds are waited for the end of the run, or for a question where questions are asked for."""
 
     wait: float = Field(default=0.0, ge=0.0, le=WAIT)
 
