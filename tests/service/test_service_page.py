@@ -329,6 +329,13 @@ def test_tasks_of_the_agent_are_shown_as_text(site: Site) -> None:
     site.shows("first <b>thing</b>", "[aria-label=Tasks]")
 
 
+def test_processes_in_the_background_are_shown_as_the_log_last_told_of_them(site: Site) -> None:
+    site.make("behind", "background")
+    site.open("behind", width=1400)
+    site.shows("p1: ", "[aria-label='Processes in the background']")
+    site.shows("sleep 0.1", "[aria-label='Processes in the background']")
+
+
 def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> None:
     site.make("looked/at", "mail")
     site.open(token=TOKENS["reader"])

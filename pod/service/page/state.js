@@ -76,12 +76,12 @@ const State = (() => {
     const head = make("dl", { class: "facts" });
     const doing = make("p", { class: "doing", role: "status" });
     doing.hidden = true;
-    const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), servers = card("Servers of tools"), more = card("About");
-    for (const each of [answers, tasks, queued, servers]) each.hidden = true;
+    const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), processes = card("Processes in the background"), servers = card("Servers of tools"), more = card("About");
+    for (const each of [answers, tasks, queued, processes, servers]) each.hidden = true;
     const last = make("p", { class: "words" });
     const told = make("dl", { class: "facts" });
     more.append(told);
-    home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, servers, more);
+    home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, processes, servers, more);
 
     const fill = (where, found, render) => {
       where.hidden = !found.length;
@@ -110,6 +110,7 @@ const State = (() => {
       answers.hidden = !open.length;
       fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || "○"} ${task.title || task.text || task.id}${task.note ? " — " + task.note : ""} (${(task.status || "").replaceAll("_", " ")})`)));
       fill(queued, facts.queued || [], (found) => items(found.map((text) => text.slice(0, 500))));
+      fill(processes, facts.processes || [], (found) => items(found.map((job) => `${job.id}: ${job.status}${job.exit_code ?? null ? ", exit code " + job.exit_code : ""}, pid ${job.pid}, since ${(job.started_at || "").slice(0, 19).replace("T", " ")}: ${(job.command || "").slice(0, 300)}`)));
       fill(servers, facts.servers || [], (found) => items(found.map((one) => `${one.server}: ${one.state}${one.why ? ", " + one.why : ""}, ${num(one.tools)} tools`)));
       told.replaceChildren(...pairs([
         ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", (facts.created || "-").slice(0, 19).replace("T", " ")],
