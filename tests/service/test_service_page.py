@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -334,6 +338,10 @@ def test_processes_in_the_background_are_shown_as_the_log_last_told_of_them(site
     site.open("behind", width=1400)
     site.shows("p1: ", "[aria-label='Processes in the background']")
     site.shows("sleep 0.1", "[aria-label='Processes in the background']")
+    words = [sys.executable, "-m", "pod", "show", "behind"]
+    environment = {**os.environ, "POD_HOME": str(site.rig.home)}
+    shown = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.search(r"^  p1: (running|exited, exit code 0), pid \d+: sleep 0.1$", shown, re.M), shown
 
 
 def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> None:
