@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,11 +36,16 @@ from pod.service.shelf import Shelf
 from pod.service.telling import Telling
 from pod.service.webhooks import KINDS
 
+logger = logging.getLogger("pod.service")
+
 DUE = frozenset({"stopped short", "answered", "queued", "yielded"})
 """How pods stand that somebody should go on with."""
 
 ELSEWHERE = 1.0
 """Seconds between two looks at a pod that another process has open, while something waits for it."""
+
+RESTS = (0.1, 1.0, 4.0, 15.0, 60.0)
+"""Seconds before each further look at a pod that the system could not give."""
 
 OVER = frozenset({"new", "finished", "failed", "limit", "cancelled", "yielded"})
 """How pods stand whose last run is over."""
@@ -195,6 +201,8 @@ class Care:
             await what()
             while name in self._again:
                 await self._run(name, self._again.pop(name))
+        except Exception as error:  # one pod's trouble is no other's, and not the service's
+            logger.error("pod %s can't be looked after until something is asked of it: %s", name, error, exc_info=error)
         finally:
             self._busy.discard(name)
             self._again.pop(name, None)
@@ -204,7 +212,7 @@ class Care:
         """Runs a pod until nothing is left that it should go on with. What a run has left lying is not tried again and again."""
         folder, seen = PodFolder(self.home, name), frozenset[str]()
         while True:
-            look, waiting = await anyio.to_thread.run_sync(_standing, folder)
+            look, waiting = await self._looked(folder)
             news = waiting.keys() - seen
             if look is not None and look.busy and news:
                 await anyio.sleep(ELSEWHERE)  # its process takes them at its next request, unless it ends before
@@ -218,6 +226,14 @@ class Care:
             if result is None:
                 return
             self.told(result)
+
+    async def _looked(self, folder: PodFolder) -> tuple[Glance | None, dict[str, str]]:
+        """`_standing`, tried again with rests where the system fails for a while (too many files open). Raises `OSError`."""
+        for rest in RESTS:
+            with suppress(OSError):
+                return await anyio.to_thread.run_sync(_standing, folder)
+            await anyio.sleep(rest)
+        return await anyio.to_thread.run_sync(_standing, folder)
 
     async def _compact(self, name: str, focus: str | None) -> None:
         async def drive(pod: Pod) -> RunResult:

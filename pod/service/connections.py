@@ -98,7 +98,10 @@ def _counting(server: type[Any]) -> type[Any]:
                 if connections.refusing < REFUSING:
                     connections.refusing += 1
                     try:
-                        with anyio.move_on_after(MOMENT), suppress(Exception):  # it has gone, in the library's own words
+                        with (
+                            anyio.move_on_after(MOMENT),
+                            suppress(Exception),
+                        ):  # it has gone, in the library's own words
                             await _told(self)
                     finally:
                         connections.refusing -= 1
