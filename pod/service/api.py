@@ -112,13 +112,13 @@ class Api:
 
     async def events(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/events, as one page."""
-        folder = await self._folder(asked)
-        with self.care.reader(folder, asked.query.after) as reader:
-            try:
+        folder = await anyio.to_thread.run_sync(self.care.followed, asked.args["name"], asked.query.after)
+        try:
+            with self.care.reader(folder, asked.query.after) as reader:
                 found = await reader.page(asked.query.limit, asked.query.wait)
-            finally:
-                self.care.left(folder.name)
-            return Answered(200, s.EventPage(events=[e.model_dump(mode="json") for e in found], last=reader.after))
+        finally:
+            self.care.left(folder.name)
+        return Answered(200, s.EventPage(events=[e.model_dump(mode="json") for e in found], last=reader.after))
 
     async def timeline(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/timeline."""

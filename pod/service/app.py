@@ -272,7 +272,7 @@ class Service:
         return given
 
     async def _stream(self, name: str, after: int, holder: str) -> Response:
-        folder = await anyio.to_thread.run_sync(self.care.folder, name)
+        folder = await anyio.to_thread.run_sync(self.care.followed, name, after)
         mine, whole = self._readers[holder] >= self._readers_each, self._readers.total() >= READERS
         if mine or whole:
             many = READERS if whole else self._readers_each

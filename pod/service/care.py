@@ -24,6 +24,7 @@ from pod.errors import PodBusy, PodError, PodExists, UsageProblem
 from pod.events import Event
 from pod.host import Hosted, PodHost, RestartPolicy
 from pod.log import inbox
+from pod.log.bounded import last_number
 from pod.log.files import Files, label_of
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import load_manifest
@@ -47,6 +48,9 @@ ELSEWHERE = 1.0
 RESTS = (0.1, 1.0, 4.0, 15.0, 60.0)
 """Seconds before each further look at a pod that the system could not give."""
 
+LOOKED_AT = 4 * 1024 * 1024
+"""Bytes from the end of a log within which its last number is looked for, before somebody reads on in it."""
+
 OVER = frozenset({"new", "finished", "failed", "limit", "cancelled", "yielded"})
 """How pods stand whose last run is over."""
 
@@ -59,6 +63,10 @@ T = TypeVar("T")
 
 class InUse(PodError):
     """The pod runs in this service, or is about to."""
+
+
+class AnotherPod(PodError):
+    """A reader goes on from an entry that the pod does not have: it has read another one of that name."""
 
 
 @dataclass(eq=False)
@@ -98,6 +106,24 @@ class Care:
         """The folder of a pod that exists. Blocks. Raises `UsageProblem`, `PodNotFound`."""
         folder = PodFolder(self.home, check_name(name))
         folder.pointer()
+        return folder
+
+    def followed(self, name: str, after: int) -> PodFolder:
+        """The folder of a pod whose events are read from entry `after` on. Blocks. Raises `AnotherPod` where it has no such entry yet,
+        and as `folder` does.
+        """
+        folder = self.folder(name)
+        if after and label_of(self.home) == str(self.home):
+            path = folder.segment_path(folder.pointer().segment)
+            try:
+                last = last_number(path, most=LOOKED_AT)
+            except UsageProblem:
+                last = None  # whoever reads it says what is wrong
+            if last is not None and after > last:
+                raise AnotherPod(
+                    f"pod {name!r} has {last} entries, none with the number {after}: another pod has taken the name since, or the file "
+                    "was put back; read its events from 0"
+                )
         return folder
 
     def reader(self, folder: PodFolder, after: int) -> Reader:

@@ -64,7 +64,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         name=EVENTS, method="GET", path=f"{_POD}/events", role="read", handler=Api.events,
         says="The events of a pod: a page of them, or with `Accept: text/event-stream` all that come (`Last-Event-ID` goes on).",
-        answers={200: s.EventPage}, query=s.Following, refusals=(404, 422, 429),
+        answers={200: s.EventPage}, query=s.Following, refusals=(404, 409, 422, 429),
     ),
     Operation(
         name="sendMessage", method="POST", path=f"{_POD}/messages", role="operate", handler=Api.message,

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, PodNotFound, StoreError, UsageProblem
 from pod.manifest import ManifestError
 from pod.service.api import Missing
-from pod.service.care import InUse
+from pod.service.care import AnotherPod, InUse
 from pod.service.once import KeyInUse, KeyReused
 from pod.service.shelf import NotOnTheShelf
 from worker.errors import ConfigError
@@ -27,6 +27,7 @@ _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (NotSettled, 409, "not_settled"),
     (PodBusy, 409, "in_use"),
     (InUse, 409, "in_use"),
+    (AnotherPod, 409, "another_pod"),
     (KeyInUse, 409, "key_in_use"),
     (KeyReused, 422, "key_reused"),
     (UsageProblem, 422, "not_possible"),

@@ -416,6 +416,30 @@ def test_a_reader_further_up_is_not_moved_by_what_comes_and_finds_the_end_again(
     assert site.browser.run("return document.querySelector('.toend').hidden") is True
 
 
+def test_a_pod_that_takes_the_name_of_one_that_is_looked_at_is_shown_from_its_beginning(site: Site) -> None:
+    site.make("again", "say The first one.")
+    site.open("again")
+    site.shows("The first one.")
+    with httpx2.Client(base_url=site.url, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False) as client:
+        site.until(lambda: client.delete("/v1/pods/again").is_success, "its end")
+    site.make("again", "say The second one.")
+    site.shows("The second one.")
+    assert "The first one." not in site.text("#panel-transcript")
+
+
+def test_what_can_be_no_token_is_refused_like_any_other(site: Site) -> None:
+    site.browser.open("about:blank")
+    site.browser.open(site.url)
+    site.browser.run("sessionStorage.clear()")
+    site.browser.open("about:blank")
+    site.browser.open(site.url + "#token=%")
+    site.shows("asks for a token")
+    assert "token" not in site.browser.run("return location.hash")
+    site.fill("Token", "пароль – не токен")
+    site.click("Sign in")
+    site.shows("not known here")
+
+
 def test_where_there_is_room_all_pods_stand_beside_one_and_the_way_back_works(site: Site) -> None:
     site.make("room/one", "say First.")
     site.make("room/two", "say Second.")

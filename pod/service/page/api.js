@@ -19,7 +19,8 @@ const Api = (() => {
     drop: () => sessionStorage.removeItem(KEY),
   };
 
-  const headers = (more) => (token.get() ? { authorization: "Bearer " + token.get(), ...more } : more);
+  // What no header can hold is no token: sent as far as it can be, it is refused like any other.
+  const headers = (more) => (token.get() ? { authorization: "Bearer " + token.get().replace(/[^\x21-\x7e]/g, "?"), ...more } : more);
   const path = (name, ...rest) => ["pods", ...name.split("/"), ...rest].map(encodeURIComponent).join("/");
   const once = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 

@@ -18,7 +18,7 @@
   function takeToken() {
     const found = /^#token=([^&]+)/.exec(location.hash);
     if (!found) return;
-    Api.token.set(decodeURIComponent(found[1]));
+    try { Api.token.set(decodeURIComponent(found[1])); } catch { /* no token */ }
     history.replaceState(null, "", location.pathname + location.search + "#/");
   }
 
@@ -60,7 +60,7 @@
     try { found = /^#\/pod\/(.+)$/.exec(location.hash)?.[1].split("/").map(decodeURIComponent).join("/"); } catch { /* no name */ }
     close();
     failed(null);
-    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, wide };
+    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, wide, another: () => { say("Another pod has this name now."); route(); } };
     if (found) {
       main.className = "one";
       if (rail.matches) {
