@@ -202,6 +202,9 @@ class Api:
         folder, body = await self._folder(asked), asked.body
         label = asked.args["id"]
         if label not in await anyio.to_thread.run_sync(self._questions, folder):
+            # Under this very id it may have been answered: the service ended before it could say so.
+            if await anyio.to_thread.run_sync(inbox.used, folder, asked.id) is not None:
+                return Answered(202, s.Taken(id=asked.id, running=await anyio.to_thread.run_sync(folder.is_busy)))
             raise Missing(f"no question {label[:100]!r} is open in pod {folder.name!r}")
         args = {"id": label, "by": asked.holder.name, "scope": body.scope, "message": body.message}
         kind = "approve" if body.approve else "deny"

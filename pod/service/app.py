@@ -33,6 +33,7 @@ from pod.service.door import Door
 from pod.service.metrics import Metrics
 from pod.service.once import Given, Once
 from pod.service.operations import EVENTS, EXPORT, OPERATIONS, Operation
+from pod.service.paths import named, told_apart
 from pod.service.refusals import EXPECTED, failed, http_error, problem, refused
 from pod.service.shelf import Shelf
 from pod.service.sse import EventStream
@@ -130,7 +131,7 @@ class Service:
         self._telemetry = None if telemetry is None else tracing.Guarded(telemetry)
         self.api = Api(self.care)
         self._document = openapi.document(OPERATIONS)
-        self._door = Door(self._starlette(), tokens, hosts)
+        self._door = Door(told_apart(self._starlette()), tokens, hosts)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """The ASGI app."""
@@ -209,6 +210,7 @@ class Service:
     def _endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             holder: Holder = request.scope["holder"]
+            request.scope["path_params"] = named(request.path_params)
             if not holder.may(operation.role):
                 return problem(
                     403, "not_allowed", f"this token has the role {holder.role!r}; {operation.role!r} is needed"
@@ -230,7 +232,11 @@ class Service:
         query = None if operation.query is None else operation.query.model_validate(dict(request.query_params))
         if operation.name == EXPORT:
             return await self._export(check_name(args["name"]))
-        if operation.name == EVENTS and "text/event-stream" in request.headers.get("accept", ""):
+        if (
+            operation.name == EVENTS
+            and request.method == "GET"
+            and "text/event-stream" in request.headers.get("accept", "")
+        ):
             assert isinstance(query, schemas.Following)
             return await self._stream(check_name(args["name"]), _last_id(request, query.after), holder.name)
         assert operation.handler is not None
@@ -253,7 +259,7 @@ class Service:
         told = {**args, "by": holder.name}
         asked = b"\0".join([operation.name.encode(), json.dumps(told).encode(), body.model_dump_json().encode()])
         try:
-            given = await anyio.to_thread.run_sync(self._once.look, label, asked)
+            given = await anyio.to_thread.run_sync(self._once.look, label, asked, operation.again)
             if given is None:
                 given = await self._done_once(operation, Asked(holder, args, query, body, label), label, asked)
             return JSONResponse(given.body, given.status)

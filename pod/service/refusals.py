@@ -13,7 +13,7 @@ from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, Pod
 from pod.manifest import ManifestError
 from pod.service.api import Missing
 from pod.service.care import AnotherPod, InUse
-from pod.service.once import KeyInUse, KeyReused
+from pod.service.once import KeyInUse, KeyReused, OutcomeUnknown
 from pod.service.shelf import NotOnTheShelf
 from worker.errors import ConfigError
 
@@ -29,6 +29,7 @@ _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (InUse, 409, "in_use"),
     (AnotherPod, 409, "another_pod"),
     (KeyInUse, 409, "key_in_use"),
+    (OutcomeUnknown, 409, "outcome_unknown"),
     (KeyReused, 422, "key_reused"),
     (UsageProblem, 422, "not_possible"),
     (LogDamaged, 409, "damaged"),

@@ -229,6 +229,7 @@ async def test_a_removed_pod_ends_its_readers(rig: Rig) -> None:
                     pass
         assert (await up.get("/v1/pods/p")).status_code == 404
 
+
 async def test_a_stream_ends_where_another_pod_takes_the_name_and_its_numbers_are_no_others(rig: Rig) -> None:
     async with rig.up() as up:
         await up.make()

@@ -390,3 +390,16 @@ async def test_an_entry_is_read_as_text_and_cut_unless_it_is_asked_for_whole(rig
     assert (
         whole["cut"] is False and "word " * 4_000 in whole["text"] and whole["text"].startswith(short["text"][:3_000])
     )
+
+
+async def test_a_name_that_ends_like_an_operation_is_told_apart_by_its_slash(rig: Rig) -> None:
+    async with rig.up() as up:
+        for name in ("p", "p/result", "p/approvals"):
+            await up.make(name, task=None)
+        assert (await up.get("/v1/pods/p%2Fresult")).json()["name"] == "p/result"
+        assert (await up.get("/v1/pods/p%2fresult/result")).json()["status"] == "new"
+        assert (await up.get("/v1/pods/p/result")).json() == {"status": "new", "result": None}
+        assert (await up.post("/v1/pods/p%2Fapprovals/fork", {"name": "f"})).json()["pod"] == "f"
+        gone = await up.get("/v1/pods/q%2Fresult")
+        assert gone.status_code == 404 and "'q/result'" in gone.json()["message"]
+        assert (await up.client.delete("/v1/pods/p%2Fresult")).json()["pod"] == "p/result"

@@ -49,6 +49,7 @@
     if (list) list.close();
     if (pod) pod.close();
     list = pod = null;
+    for (const dialog of document.querySelectorAll("dialog")) dialog.close();  // it belongs to what is left
     main.replaceChildren();
     main.className = "";
   }

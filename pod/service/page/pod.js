@@ -67,7 +67,7 @@ const PodView = (() => {
     const entry = (seq) => Api.get(Api.path(name, "entries", String(seq)), { whole: "true" });
     const show = (maker, label, panel) => {
       const held = {};
-      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row), entry));
+      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row, true), entry));
       return held.list;
     };
     const transcript = show(Entries.transcript, "Transcript", "transcript");
