@@ -29,7 +29,7 @@ const PodView = (() => {
     return { ask, now: run, end: () => clearTimeout(timer) };
   }
 
-  function view(home, name, { role, failed, say, wide, again }) {
+  function view(home, name, { role, failed, say, wide, again, another }) {
     const mayOperate = role !== "read";
     const ended = new AbortController();
     const title = make("h1", { tabindex: "-1" }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
@@ -67,7 +67,7 @@ const PodView = (() => {
     const entry = (seq) => Api.get(Api.path(name, "entries", String(seq)), { whole: "true" });
     const show = (maker, label, panel) => {
       const held = {};
-      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row), entry));
+      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row, true), entry));
       return held.list;
     };
     const transcript = show(Entries.transcript, "Transcript", "transcript");
@@ -157,8 +157,10 @@ const PodView = (() => {
 
     const quiet = (what) => async () => { try { await what(); } catch (error) { if (!ended.signal.aborted && error.name !== "AbortError") failed(error); } };
     const refresh = gently(quiet(async () => {
-      facts = await Api.get(Api.path(name), {}, ended.signal);
+      const now = await Api.get(Api.path(name), {}, ended.signal);
       if (ended.signal.aborted) return;
+      if (facts && (facts.session !== now.session || facts.created !== now.created)) return another();
+      facts = now;
       status.replaceChildren(List.status(facts.status));
       if (facts.tokens) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
       state.show(facts);
@@ -192,7 +194,7 @@ const PodView = (() => {
     Api.follow(name, 0, {
       lot,
       state: (now) => { live = now; link.textContent = { live: "live", connecting: "connecting …", waiting: "no connection: trying again" }[now]; link.dataset.state = now; if (now === "live") refresh.ask(); },
-      refused: (error) => { link.textContent = "closed"; failed(error); },
+      refused: (error) => { if (error.kind === "another_pod") return another(); link.textContent = "closed"; failed(error); },
     }, ended.signal);
     title.focus({ preventScroll: true });
     return { close: () => { ended.abort(); refresh.end(); freshContext.end(); freshFigures.end(); transcript.close(); feed.close(); } };
