@@ -239,7 +239,7 @@ class Service:
                 with tracing.using(self._telemetry), tracing.incoming(_trace(request)):
                     return await self._answer(operation, request, holder)
             except ValidationError as error:
-                return _problem(422, "not_possible", _said(error))
+                return _problem(422, "not_possible", schemas.complaint(error))
             except PodNotFound as error:
                 name = request.path_params.get("name")
                 said = (
@@ -361,11 +361,6 @@ def _last_id(request: Request, after: int) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= 15):
         raise UsageProblem("Last-Event-ID: the number of an event")
     return int(given)
-
-
-def _said(error: ValidationError) -> str:
-    parts = [f"{'.'.join(str(part) for part in each['loc']) or 'body'}: {each['msg']}" for each in error.errors()[:5]]
-    return "; ".join(parts)[:1_000]
 
 
 def _problem(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import stat
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from pod.errors import UsageProblem
 from pod.manifest import shipped_names, shipped_path
@@ -39,6 +41,12 @@ class Shelf:
         """What is offered. Blocks."""
         return sorted({*self.shipped, *(name for name, _ in self._own())})
 
+    def descriptions(self) -> dict[str, str]:
+        """What those that are offered say of themselves (`[pod] description`), where they do. Blocks."""
+        shipped = {name: path for name in self.shipped if (path := shipped_path(name)) is not None}
+        found = ((name, _description(path)) for name, path in {**shipped, **dict(self._own())}.items())
+        return {name: said for name, said in found if said}
+
     def path(self, name: str) -> Path:
         """The file of a manifest. Blocks. Raises `NotOnTheShelf`."""
         found = dict(self._own()).get(name) if _NAME.fullmatch(name) else None
@@ -56,6 +64,16 @@ class Shelf:
             real = Path(os.path.realpath(path))
             if _NAME.fullmatch(path.stem) and real.is_relative_to(root) and _is_file(real):
                 yield path.stem, real
+
+
+def _description(path: Path) -> str:
+    """What a manifest says of itself in its own file; empty where it says nothing or can't be read."""
+    try:
+        pod = tomllib.loads(path.read_text(encoding="utf-8")).get("pod")
+    except (OSError, ValueError):
+        return ""
+    said = cast("dict[str, object]", pod).get("description") if isinstance(pod, dict) else None
+    return " ".join(said.split())[:400] if isinstance(said, str) else ""
 
 
 def _is_file(path: Path) -> bool:

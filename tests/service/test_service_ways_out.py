@@ -34,6 +34,24 @@ async def test_a_path_a_method_and_a_pod_that_are_none_are_told_in_words_of_the_
         }
 
 
+async def test_a_name_that_is_none_and_a_blank_message_are_told_without_a_pattern_to_read(rig: Rig) -> None:
+    async with rig.up() as up:
+        named = await up.post("/v1/pods", {"manifest": "plain", "name": "my pod!"})
+        assert named.status_code == 422 and named.json()["message"].startswith("name: letters, digits,")
+        await up.make(task=None)
+        blank = await up.post("/v1/pods/p/messages", {"text": "  "})
+        assert blank.json()["message"] == "text: it is blank"
+
+
+async def test_manifests_are_offered_with_what_they_say_of_themselves(rig: Rig) -> None:
+    (rig.manifests / "told.toml").write_text('version = 1\n[pod]\ndescription = "Sorts\\n mail."\n')
+    (rig.manifests / "torn.toml").write_text("version = \n")
+    (rig.manifests / "odd.toml").write_text('version = 1\npod = "no table"\n')
+    async with rig.up() as up:
+        found = (await up.get("/v1/manifests")).json()
+    assert found["manifests"] == ["odd", "plain", "told", "torn"] and found["descriptions"] == {"told": "Sorts mail."}
+
+
 async def test_an_app_that_forgot_to_begin_the_service_is_told_how(rig: Rig) -> None:
     app = Starlette(routes=[Mount("/agents", rig.app())])
     headers = {"authorization": f"Bearer {TOKEN}"}
