@@ -107,6 +107,7 @@ def test_pods_are_listed_with_how_they_stand_found_ordered_and_made(site: Site) 
     )
     assert site.browser.run(names) == sorted(site.browser.run(names))
     site.click("New pod")
+    site.shows("It says nothing of itself.", "dialog")
     site.fill("Name", "listed/made")
     site.fill("Task", "say It is made.")
     site.click("Make it", "dialog")
@@ -184,6 +185,13 @@ def test_a_question_is_answered_with_its_difference_before_the_eyes(site: Site) 
     site.make("asked/no", "mail")
     site.open("asked/no", width=1400)
     site.shows("2 questions wait")
+    assert site.browser.run(
+        "return [...document.querySelectorAll('.bar button')].find((b) => b.innerText === 'Go on').disabled"
+    )
+    site.fill("Message", "say Later.")
+    site.click("Send")
+    site.shows("say Later.", "[aria-label='Messages that wait']")
+    site.shows("once the questions are answered", "#told")
     site.fill("Message with the answer", "not to her")
     site.click("Deny", ".asked")
     site.shows("1 question waits")
@@ -229,6 +237,25 @@ def test_a_pod_is_forked_and_taken_away_as_a_file(site: Site, tmp_path: Path) ->
     with file.open("rb") as stream:
         import_pod(stream, tmp_path / "elsewhere", name="taken")
     assert PodFolder(tmp_path / "elsewhere", "taken").exists()
+
+
+def test_a_pod_is_taken_back_to_an_entry_and_cleared(site: Site) -> None:
+    site.make("taken/back", "say One.")
+    site.ask("/v1/pods/taken/back/messages", {"text": "say Two."})
+    site.until(lambda: site.ask("/v1/pods/taken/back")["last_text"] == "Two.", "the second reply")
+    site.settled("taken/back")
+    end = next(each for each in site.ask("/v1/pods/taken/back/events")["events"] if each["type"] == "run.ended")["seq"]
+    site.open("taken/back", width=1400)
+    site.shows("Two.")
+    site.click(f"Show entry {end}", "#panel-transcript")
+    site.click("Rewind to here …", "dialog")
+    site.until(lambda: site.text("dialog h2") == "Rewind taken/back", "the form")
+    site.click("Rewind", "dialog")
+    site.until(lambda: site.ask("/v1/pods/taken/back")["last_text"] == "One.", "the first reply")
+    site.shows("It stands behind entry", "#told")
+    site.click("Clear …", "#panel-state")
+    site.click("Clear", "dialog")
+    site.until(lambda: site.ask("/v1/pods/taken/back")["last_text"] == "", "nothing said")
 
 
 def test_the_context_is_shown_a_compaction_foretold_and_done(site: Site) -> None:
@@ -280,16 +307,36 @@ def test_the_feed_has_each_event_of_the_log_once(site: Site) -> None:
     site.shows('"type": "segment.started"')
 
 
+def test_events_are_narrowed_to_words_also_as_they_come(site: Site) -> None:
+    site.make("narrowed", "read 2")
+    site.open("narrowed", height=4_000)
+    site.click("Events")
+    site.fill("Only events that hold", "TOOL.started")
+    kinds = "return [...document.querySelectorAll('#panel-events [data-row] b')].map((each) => each.innerText)"
+    site.until(lambda: site.browser.run(kinds) == ["tool.started"] * 2, "two calls")
+    assert site.text("#panel-events .brief") == "look"
+    site.ask("/v1/pods/narrowed/messages", {"text": "read 1"})
+    site.until(lambda: site.browser.run(kinds) == ["tool.started"] * 3, "the third")
+    site.fill("Only events that hold", "")
+    site.until(lambda: site.browser.run(NUMBERS) == site.rig.told("narrowed"), "all events")
+
+
 def test_the_record_is_searched(site: Site) -> None:
     site.make("searched", "say A needle lies here.")
     site.open("searched")
     site.click("Record")
     site.fill("Search the session's record", "needle")
     site.click("Search", "#panel-record")
-    site.shows("A needle lies here.")
-    for what in ("Windows", "Items"):
-        site.click(what, "#panel-record")
-        site.until(lambda: site.text("#panel-record pre").strip() not in {"", "Searching …"}, what)
+    site.shows("A needle lies here.", ".found")
+    assert site.text(".found .hit mark") == "needle"
+    entry = site.text(".found .hit[aria-label^=Agent] button.seq")
+    site.click("Windows", "#panel-record")
+    site.shows("(fresh)", ".found")
+    site.click("Items", "#panel-record")
+    site.shows("say A needle", ".found")
+    site.click("Show entry " + entry.removeprefix("#"), ".found")
+    site.shows("A needle lies here.", "dialog pre")
+    site.browser.press("Escape")
 
 
 def test_tasks_of_the_agent_are_shown_as_text(site: Site) -> None:
@@ -315,9 +362,21 @@ def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> No
 def test_a_pod_that_is_gone_and_a_name_that_is_none_are_told_in_words(site: Site) -> None:
     site.open()
     site.shows("New pod")
-    for name in ("nobody", "no%20name", "%E0%A4%A", "../../etc"):
+    for name in ("nobody", "no%20name", "../../etc"):
         site.open(f"{name}")
-        site.until(lambda: site.text("#alarm") or "New pod" in site.text("#main"), name)
+        site.until(lambda: site.text("#alarm") or "There is no such pod" in site.text("#main"), name)
+    site.open("%E0%A4%A")
+    site.shows("New pod")
+    site.make("going", "say Hello.")
+    site.open("going", width=1400)
+    site.shows("Run finished")
+    site.click("Remove …", "#panel-state")
+    site.click("Remove for good", "dialog")
+    site.shows("New pod")
+    site.shows("going was removed.", "#told")
+    site.open("going")
+    site.shows("There is no such pod")
+    assert site.text("#main button") == "" and site.text("#alarm") == ""
     site.browser.log()
 
 

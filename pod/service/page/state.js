@@ -16,17 +16,36 @@ const State = (() => {
 
     const stop = button("Stop", () => act("It ends before its next request.", () => Api.post(Api.path(name, "stop"))));
     const resume = button("Go on", () => act("It goes on.", () => Api.post(Api.path(name, "resume"))));
-    const fork = button("Fork …", forked);
-    const take = button("Export", exported);
-    const controls = make("div", { class: "bar", role: "toolbar", "aria-label": "Controls" }, stop, resume, fork, take);
+    const fork = button("Fork …", () => forked());
+    const back = button("Rewind …", () => rewound()), clear = button("Clear …", cleared);
+    const take = button("Export", exported), remove = button("Remove …", removed, { class: "grave" });
+    const controls = make("div", { class: "bar", role: "toolbar", "aria-label": "Controls" }, stop, resume, fork, back, clear, take, remove);
     hush(fork, may.operate);
     hush(take, may.admin);
+    stop.disabled = resume.disabled = true;
+    for (const [each, allowed] of [[back, may.operate], [clear, may.operate], [remove, may.admin]]) hush(each, allowed);
 
-    async function forked() {
-      const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*" });
+    async function forked(after = "") {
+      const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*", value: String(after) });
       const found = await Forms.ask("Fork " + name, [Forms.field("Name of the new pod", called), Forms.field("After entry", at, "Left out, it begins where this one stands.")], "Fork",
         () => Api.post(Api.path(name, "fork"), { name: called.value.trim(), ...(at.value ? { at: Number(at.value) } : {}) }));
       if (found) location.hash = List.address(found.pod);
+    }
+    async function rewound(after = "") {
+      const to = Forms.text({ inputmode: "numeric", pattern: "[0-9]+", required: "", value: String(after) });
+      const found = await Forms.ask("Rewind " + name, [make("p", {}, "The agent forgets what came after an entry. The log keeps it, and files stay as they are."), Forms.field("Back to entry", to, "Its number stands behind # in the transcript.")], "Rewind",
+        () => Api.post(Api.path(name, "rewind"), { to: Number(to.value) }));
+      if (found) act(`It stands behind entry ${found.point}.` + (found.unfinished ? " A run is unfinished there: Go on takes it up." : ""), async () => found);
+    }
+    async function cleared() {
+      const found = await Forms.ask("Clear " + name, [make("p", {}, "The session begins anew: the agent forgets all of it. Files stay as they are; what was said can no longer be searched here.")], "Clear", () => Api.post(Api.path(name, "clear")));
+      if (found) act("It begins anew.", async () => found);
+    }
+    async function removed() {
+      const found = await Forms.ask("Remove " + name, [make("p", {}, "The pod and all that it recorded go for good. An export keeps a copy; files of its working folder stay.")], "Remove for good", () => Api.post(Api.path(name), {}, "DELETE"), "grave");
+      if (!found) return;
+      location.hash = "#/";
+      act(`${name} was removed.`, async () => found);
     }
     async function exported() {
       await act("It was exported.", async () => {
@@ -40,18 +59,19 @@ const State = (() => {
 
     const asked = new Map();
     const questions = make("div");
+    const reach = (scope) => [scope, { run: "a yes holds for the rest of this run", once: "a yes is for this call alone" }[scope]];
     function question(one) {
-      const scope = Forms.choice(one.scope === "run" ? [["run", "for the rest of this run"], ["once", "this call alone"]] : [["once", "this call alone"], ["run", "for the rest of this run"]], { "aria-label": "How far a yes reaches" });
+      const scope = Forms.choice(one.scope === "run" ? ["run", "once"].map(reach) : ["once", "run"].map(reach), { "aria-label": "How far a yes reaches" });
       const message = Forms.text({ placeholder: "Why, for the agent (may stay empty)", "aria-label": "Message with the answer", maxlength: "2000" });
       const answered = (approve) => act(approve ? "Approved." : "Denied.", async () => {
         await Api.post(Api.path(name, "approvals", one.id), { approve, message: message.value, ...(approve ? { scope: scope.value } : {}) });
         for (const control of made.querySelectorAll("button, select, input")) control.disabled = true;
       });
       const yes = hush(button("Approve", () => answered(true), { class: "main" }), may.operate), no = hush(button("Deny", () => answered(false)), may.operate);
-      const made = make("article", { class: "asked", "aria-label": one.summary }, make("p", {}, make("b", {}, one.tool), " ", one.summary));
+      const made = make("article", { class: "asked", "aria-label": one.summary }, Entries.asked(one));
       if (one.details) made.append(make("pre", { tabindex: "0", "aria-label": "Details" }, one.details));
       if (one.diff) made.append(Entries.difference(one.diff));
-      made.append(make("p", { class: "bar" }, yes, scope, no), message);
+      made.append(message, make("p", { class: "bar" }, yes, no, scope));
       return made;
     }
 
@@ -63,7 +83,7 @@ const State = (() => {
     const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), servers = card("Servers of tools"), more = card("About");
     for (const each of [answers, tasks, queued, servers]) each.hidden = true;
     const last = make("p", { class: "words" });
-    const told = make("dl", { class: "facts" });
+    const told = make("dl", { class: "facts lines" });
     more.append(told);
     home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, servers, more);
 
@@ -73,34 +93,52 @@ const State = (() => {
     };
     const items = (found) => make("ul", { class: "plain" }, ...found.map((words) => make("li", {}, words)));
 
+    // Messages that the agent has not taken: those on record, and those that were left from here and lie in its inbox.
+    const left = [];
+    function waits() {
+      const inbox = facts?.inbox || 0, others = Math.max(inbox - left.length, 0);
+      fill(queued, [...(facts?.queued || []), ...left], (found) => items(found.map((text) => text.slice(0, 500))));
+      if (others && left.length + (facts?.queued || []).length === 0 && facts.approvals?.length) fill(queued, ["One more was left for the agent, which takes it once the questions are answered."], items);
+    }
+    const sent = (text) => { left.push(text); waits(); };
+    function arrived(text) {
+      const at = left.indexOf(text);
+      if (at >= 0) { left.splice(at, 1); waits(); }
+    }
+
     function show(now) {
       facts = now;
-      const ended = facts.ended;
+      const ended = facts.ended, open = facts.approvals || [];
       head.replaceChildren(...pairs([
         ["status", List.status(facts.status)], ["requests", num(facts.totals?.requests)], ["cost", money(facts.cost_usd)],
         ["segments", num(facts.totals?.segments)], ["compactions", num(facts.totals?.compactions)], ["prunes", num(facts.totals?.prunes)],
       ]));
-      const problem = ended && ended.status !== "finished" && ended.result && (ended.result.error || ended.result.reason);
+      const problem = ended && ended.status !== "finished" && ended.result && (ended.result.error || ended.result.message || ended.result.reason);
       last.textContent = [problem, ...(facts.lost || [])].filter(Boolean).join(" ");
       last.hidden = !last.textContent;
+      last.classList.toggle("wrong", facts.status === "failed" || Boolean(facts.lost?.length));
       stop.disabled = !may.operate || !AT_WORK.has(facts.status);
-      resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished";
-      const open = facts.approvals || [];
+      resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished" || facts.status === "idle" || open.length > 0;
+      stop.title = may.operate ? "The run ends before its next request" : "This token may not do that";
+      resume.title = !may.operate ? "This token may not do that" : open.length ? "The questions come first" : "What is unfinished goes on";
       const ids = new Set(open.map((one) => one.id));
       for (const [id, made] of asked) if (!ids.has(id)) { made.remove(); asked.delete(id); }
       for (const one of open) if (!asked.has(one.id)) { asked.set(one.id, question(one)); questions.append(asked.get(one.id)); }
       answers.hidden = !open.length;
       fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || "○"} ${task.title || task.text || task.id}${task.note ? " — " + task.note : ""} (${(task.status || "").replaceAll("_", " ")})`)));
-      fill(queued, facts.queued || [], (found) => items(found.map((text) => text.slice(0, 500))));
+      waits();
       fill(servers, facts.servers || [], (found) => items(found.map((one) => `${one.server}: ${one.state}${one.why ? ", " + one.why : ""}, ${num(one.tools)} tools`)));
       told.replaceChildren(...pairs([
-        ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", (facts.created || "-").slice(0, 19).replace("T", " ")],
+        ["name", name], ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", facts.created ? Entries.clock(facts.created) : "-"],
         ["permissions", facts.settings?.permissions?.profile || "-"], ["sandbox", facts.settings?.sandbox?.mode || "-"],
         ["tokens in, cached, out", facts.totals ? [facts.totals.prompt_tokens, facts.totals.cached_tokens, facts.totals.output_tokens].map(num).join(", ") : "-"],
       ]));
       gone(open.length);
     }
-    return { show, doing: (words) => { doing.textContent = words; doing.hidden = !words; }, focus: () => { const first = questions.querySelector("button:not(:disabled)"); if (first) first.focus(); } };
+    return { show, sent, arrived, forked, rewound, may, doing: (words) => { doing.textContent = words; doing.hidden = !words; }, focus: (label) => {
+      const first = (asked.get(label) || questions).querySelector("button:not(:disabled)");
+      if (first) first.focus();
+    } };
   }
 
   return { state };
