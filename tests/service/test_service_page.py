@@ -147,6 +147,21 @@ def test_a_transcript_shows_what_was_said_and_each_call_with_its_result_as_text(
     assert len(site.text(".row.agent .words")) > 10_900
 
 
+def test_code_headings_and_bold_words_of_an_agent_are_set_apart_and_nothing_else(site: Site) -> None:
+    said = "say # Found\n\n**bold** in `a <b>.py`:\n```python\nx = '<img src=x>'\n\n# no heading\n```\n[go](http://127.0.0.1:1/)\n``` \nopen"
+    site.make("formed", said)
+    site.open("formed")
+    site.shows("Run finished")
+    kinds = (
+        "return [...document.querySelectorAll('.row.agent .words *')].map((each) => [each.localName, each.innerText])"
+    )
+    assert site.browser.run(kinds) == [
+        ["p", "Found"], ["p", "bold in a <b>.py:"], ["b", "bold"], ["code", "a <b>.py"], ["pre", "x = '<img src=x>'\n\n# no heading"],
+        ["p", "[go](http://127.0.0.1:1/)"], ["pre", "open"],
+    ]  # fmt: skip
+    assert site.text(".row.user .words").startswith("say # Found\n\n**bold** in `a <b>.py`:")
+
+
 def test_a_reply_is_seen_as_it_is_written_and_then_once(site: Site) -> None:
     gate.clear()
     site.make("dictated")
@@ -210,6 +225,12 @@ def test_a_run_is_stopped_and_gone_on_with(site: Site) -> None:
     site.click("Send")
     site.shows("One half")
     site.click("Stop", "#panel-state")
+    site.shows("It was told to stop", ".doing")
+    assert {"Rewind …", "Clear …", "Remove …"}.isdisjoint(
+        site.browser.run(
+            "return [...document.querySelectorAll('.bar button:not(:disabled)')].map((each) => each.innerText)"
+        )
+    )
     site.until(
         lambda: list(waiting(site.rig.folder("stopped"))) or site.ask("/v1/pods/stopped")["status"] != "running",
         "the order",
@@ -352,6 +373,8 @@ def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> No
     assert site.browser.run("return document.querySelector('.list button.main').disabled") is True
     site.open("looked/at", token=TOKENS["reader"], width=1400)
     site.shows("2 questions wait")
+    assert site.text(".banner button") == "Look at it"
+    assert site.browser.run("return document.querySelectorAll('.asked :is(input, select):not(:disabled)').length") == 0
     for panel in ("#panel-state", "#panel-context", ".composer"):
         open_ = f"return [...document.querySelectorAll('{panel} button:not(:disabled)')].map((each) => each.innerText)"
         assert site.browser.run(open_) == []

@@ -15,10 +15,27 @@ const Entries = (() => {
   }
   const clock = (at) => make("time", { datetime: at, title: title(at) }, moment(at));
 
-  // A text, cut where it is long until a reader asks for the rest.
-  function prose(row, again, kind = "p") {
+  // What an agent says, with its code, headings and bold words set apart: elements of these kinds alone, whatever it wrote, and
+  // the signs of anything else stay as they are. A link stays text: where it leads is seen before anybody goes there.
+  function spoken(text) {
+    const made = [];
+    text.split(/^ {0,3}```[^`\n]*$\n?/m).forEach((part, at) => {
+      if (at % 2) { made.push(make("pre", { tabindex: "0", "aria-label": "Code" }, part.replace(/\n$/, ""))); return; }
+      for (const piece of part.replace(/^\n+|\n+$/g, "").split(/^(#{1,6} [^\n]*)$\n*/m)) {
+        if (!piece) continue;
+        const heading = /^#{1,6} /.exec(piece);
+        made.push(heading ? make("p", { class: "heading" }, piece.slice(heading[0].length)) : make("p", {}, ...inline(piece.replace(/\n+$/, ""))));
+      }
+    });
+    return made;
+  }
+  const inline = (text) => text.split(/(`[^`\n]+`|\*\*[^*\n]+\*\*)/).map((part, at) => (at % 2 === 0 ? part : part[0] === "`" ? make("code", {}, part.slice(1, -1)) : make("b", {}, part.slice(2, -2))));
+
+  // A text, cut where it is long until a reader asks for the rest; an agent's with its forms.
+  function prose(row, again) {
     const cut = row.text.length > LONG && !row.whole;
-    const made = [make(kind, { class: "words" }, cut ? row.text.slice(0, LONG) + " …" : row.text)];
+    const text = cut ? row.text.slice(0, LONG) + " …" : row.text;
+    const made = [make("div", { class: "words" }, ...(row.kind === "agent" ? spoken(text) : [text]))];
     if (cut) made.push(button(`Show all ${num(row.text.length)} characters`, () => { row.whole = true; again(row); }));
     return made;
   }
@@ -53,7 +70,7 @@ const Entries = (() => {
   }
 
   // `again` has a row made anew, `entry` gives the text of a log entry, `shown` shows it apart, `answer` goes to where questions are answered.
-  function transcript(again, { entry, shown, answer }) {
+  function transcript(again, { entry, shown, answer, mayAnswer }) {
     const number = (row) => button("#" + row.seq, () => shown(row.seq), { class: "seq", tabindex: "-1", "aria-label": `Show entry ${row.seq}` });
     const head = (row, who, ...more) => make("div", { class: "head" }, make("b", {}, who), ...more, make("span", { class: "spacer" }), clock(row.at), number(row));
 
@@ -77,7 +94,7 @@ const Entries = (() => {
         ...(row.details ? [make("pre", { class: "words", tabindex: "0", "aria-label": "Details" }, row.details)] : []), ...(row.diff ? [difference(row.diff)] : []),
         row.answer
           ? make("p", { class: "hint" }, `${row.answer.approved ? "Approved" : "Denied"}${row.answer.by ? " by " + row.answer.by : ""}${row.answer.message ? ": " + row.answer.message : ""}`)
-          : make("p", { class: "bar" }, "It waits for an answer. ", button("Answer", () => answer(row.id), { "aria-label": `Answer the question of entry ${row.seq}` }))),
+          : make("p", { class: "bar" }, "It waits for an answer. ", ...(mayAnswer ? [button("Answer", () => answer(row.id), { "aria-label": `Answer the question of entry ${row.seq}` })] : []))),
       call: (row) => {
         const status = row.denied ? "denied" : STATUS[row.status] || row.status;
         const made = article(row, "call " + (["ok", "waits", "runs"].includes(row.status) && !row.denied ? row.status : "bad"), `Call of ${row.name}, ${status}`,

@@ -70,7 +70,7 @@ const PodView = (() => {
     const entry = (seq) => Api.get(Api.path(name, "entries", String(seq)), { whole: "true" });
     const show = (maker, label, panel) => {
       const held = {};
-      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row), { entry, shown: opened, answer }));
+      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row), { entry, shown: opened, answer, mayAnswer: mayOperate }));
       return held.list;
     };
     const wantedEvents = Forms.text({ type: "search", placeholder: "Only events that hold these words", "aria-label": "Only events that hold" });
@@ -95,7 +95,7 @@ const PodView = (() => {
       if (open > waiting) say(`${open} ${open === 1 ? "question waits" : "questions wait"} for an answer.`);
       waiting = open;
       banner.hidden = !open;
-      banner.replaceChildren(`${num(open)} ${open === 1 ? "question waits" : "questions wait"} for an answer. `, button("Answer", () => answer()));
+      banner.replaceChildren(`${num(open)} ${open === 1 ? "question waits" : "questions wait"} for an answer. `, button(mayOperate ? "Answer" : "Look at it", () => answer()));
     } });
     function answer(label) { if (!wide.matches) choose("state"); state.focus(label); }
     const context = Figures.context(panels.get("context"), { name, mayOperate, act });
@@ -181,7 +181,7 @@ const PodView = (() => {
       facts = await Api.get(Api.path(name), {}, ended.signal);
       if (ended.signal.aborted) return;
       status.replaceChildren(List.status(facts.status));
-      full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
+      if (facts.tokens || !full.firstChild) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
       state.show(facts);
       if (mayOperate) text.placeholder = `A message for the agent: ${when(facts)} (Control+Enter sends)`;
       hollow.hidden = facts.status !== "new" || transcript.rows.some((row) => row.kind !== "note");

@@ -14,7 +14,7 @@ const State = (() => {
 
     // -- controls
 
-    const stop = button("Stop", () => act("It ends before its next request.", () => Api.post(Api.path(name, "stop"))));
+    const stop = button("Stop", async () => { if (await act("It ends before its next request.", () => Api.post(Api.path(name, "stop")))) busy("It was told to stop: it ends before its next request."); });
     const resume = button("Go on", () => act("It goes on.", () => Api.post(Api.path(name, "resume"))));
     const fork = button("Fork …", () => forked());
     const back = button("Rewind …", () => rewound()), clear = button("Clear …", cleared);
@@ -67,6 +67,7 @@ const State = (() => {
         await Api.post(Api.path(name, "approvals", one.id), { approve, message: message.value, ...(approve ? { scope: scope.value } : {}) });
         for (const control of made.querySelectorAll("button, select, input")) control.disabled = true;
       });
+      for (const each of [scope, message]) hush(each, may.operate);
       const yes = hush(button("Approve", () => answered(true), { class: "main" }), may.operate), no = hush(button("Deny", () => answered(false)), may.operate);
       const made = make("article", { class: "asked", "aria-label": one.summary }, Entries.asked(one));
       if (one.details) made.append(make("pre", { tabindex: "0", "aria-label": "Details" }, one.details));
@@ -119,6 +120,10 @@ const State = (() => {
       last.classList.toggle("wrong", facts.status === "failed" || Boolean(facts.lost?.length));
       stop.disabled = !may.operate || !AT_WORK.has(facts.status);
       resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished" || facts.status === "idle" || open.length > 0;
+      for (const [each, allowed] of [[back, may.operate], [clear, may.operate], [remove, may.admin]]) {
+        each.disabled = !allowed || AT_WORK.has(facts.status);
+        each.title = !allowed ? "This token may not do that" : AT_WORK.has(facts.status) ? "It runs: stop it first" : "";
+      }
       stop.title = may.operate ? "The run ends before its next request" : "This token may not do that";
       resume.title = !may.operate ? "This token may not do that" : open.length ? "The questions come first" : "What is unfinished goes on";
       const ids = new Set(open.map((one) => one.id));
@@ -135,8 +140,9 @@ const State = (() => {
       ]));
       gone(open.length);
     }
-    return { show, sent, arrived, forked, rewound, may, doing: (words) => { doing.textContent = words; doing.hidden = !words; }, focus: (label) => {
-      const first = (asked.get(label) || questions).querySelector("button:not(:disabled)");
+    function busy(words) { doing.textContent = words; doing.hidden = !words; }
+    return { show, sent, arrived, forked, rewound, may, doing: busy, focus: (label) => {
+      const where = asked.get(label) || questions, first = where.querySelector("button:not(:disabled)") || where.querySelector("pre");
       if (first) first.focus();
     } };
   }
