@@ -34,7 +34,7 @@ from pod.service.door import Door
 from pod.service.metrics import Metrics
 from pod.service.once import Given, KeyInUse, KeyReused, Once
 from pod.service.operations import EVENTS, EXPORT, OPERATIONS, Operation
-from pod.service.shelf import NotOnTheShelf, Shelf
+from pod.service.shelf import NotOnTheShelf, Shelf, Unfit
 from pod.service.sse import EventStream
 from pod.service.telling import Telling
 from pod.service.webhooks import Webhook
@@ -71,6 +71,7 @@ _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (InUse, 409, "in_use"),
     (KeyInUse, 409, "key_in_use"),
     (KeyReused, 422, "key_reused"),
+    (Unfit, 422, "unfit_manifest"),
     (UsageProblem, 422, "not_possible"),
     (LogDamaged, 409, "damaged"),
     (StoreError, 503, "store"),

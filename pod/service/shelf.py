@@ -7,18 +7,25 @@ import re
 import stat
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 from pod.errors import UsageProblem
-from pod.manifest import shipped_names, shipped_path
+from pod.manifest import ManifestError, load_manifest, shipped_names, shipped_path
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class NotOnTheShelf(UsageProblem):
     """No manifest of this name is offered."""
+
+
+class Unfit(UsageProblem):
+    """A manifest that is offered can't be used."""
+
+    def __init__(self, name: str, why: Exception) -> None:
+        super().__init__(f"the manifest {name!r} can't be used: {_told(why)}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,16 @@ class Shelf:
             raise NotOnTheShelf(f"no manifest {name[:100]!r} is offered here; GET /v1/manifests lists those that are")
         return found
 
+    def unfit(self, cwd: str | Path) -> list[tuple[str, str]]:
+        """Those that are offered and can't be used in a folder, with why. Blocks."""
+        found: list[tuple[str, str]] = []
+        for name in self.names():
+            try:
+                load_manifest(self.path(name), cwd=cwd)
+            except ManifestError as error:
+                found.append((name, _told(error)))
+        return found
+
     def _own(self) -> Iterator[tuple[str, Path]]:
         if self.folder is None:
             return
@@ -64,6 +81,14 @@ class Shelf:
             real = Path(os.path.realpath(path))
             if _NAME.fullmatch(path.stem) and real.is_relative_to(root) and _is_file(real):
                 yield path.stem, real
+
+
+def _told(why: Exception) -> str:
+    """What is wrong with a manifest, in a line and without the folders that its files lie in."""
+    if not isinstance(why, ManifestError):
+        return str(why)
+    parts = [replace(each, file=each.file and Path(each.file).name, excerpt="") for each in why.problems]
+    return "; ".join(str(each) for each in parts)
 
 
 def _description(path: Path) -> str:
