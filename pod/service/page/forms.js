@@ -28,8 +28,9 @@ const Forms = (() => {
   function ask(title, fields, words, act, kind = "main") {
     return new Promise((done) => {
       const wrong = make("p", { class: "wrong", role: "alert" });
-      const go = make("button", { type: "submit", class: kind }, words);
-      const form = make("form", {}, make("h2", {}, title), ...fields, wrong, make("p", { class: "bar" }, go, button("Cancel", () => dialog.close())));
+      // What can't be undone is not what Enter does at once.
+      const go = make("button", { type: "submit", class: kind }, words), cancel = button("Cancel", () => dialog.close(), kind === "grave" ? { autofocus: "" } : {});
+      const form = make("form", {}, make("h2", {}, title), ...fields, wrong, make("p", { class: "bar" }, go, cancel));
       const dialog = make("dialog", { "aria-label": title }, form);
       let given = null;
       form.addEventListener("submit", async (event) => {

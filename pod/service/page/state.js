@@ -98,8 +98,8 @@ const State = (() => {
     const left = [];
     function waits() {
       const inbox = facts?.inbox || 0, others = Math.max(inbox - left.length, 0);
-      fill(queued, [...(facts?.queued || []), ...left], (found) => items(found.map((text) => text.slice(0, 500))));
-      if (others && left.length + (facts?.queued || []).length === 0 && facts.approvals?.length) fill(queued, ["One more was left for the agent, which takes it once the questions are answered."], items);
+      const more = others && facts.approvals?.length ? [`${num(others)} left before this page was opened, or elsewhere: taken once the questions are answered`] : [];
+      fill(queued, [...(facts?.queued || []), ...left, ...more], (found) => items(found.map((text) => text.slice(0, 500))));
     }
     const sent = (text) => { left.push(text); waits(); };
     function arrived(text) {
