@@ -32,6 +32,8 @@ def complaint(error: ValidationError) -> str:
 
 
 def _what(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return "nothing of this name is taken; GET /openapi.json describes what is"
     if error["type"] != "string_pattern_mismatch":
         return error["msg"]
     named = NAME_PATTERN in error["msg"]

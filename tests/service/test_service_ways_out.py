@@ -41,6 +41,8 @@ async def test_a_name_that_is_none_and_a_blank_message_are_told_without_a_patter
     async with rig.up() as up:
         named = await up.post("/v1/pods", {"manifest": "plain", "name": "my pod!"})
         assert named.status_code == 422 and named.json()["message"].startswith("name: letters, digits,")
+        extra = await up.post("/v1/pods", {"manifest": "plain", "nmae": "p"})
+        assert extra.json()["message"] == "nmae: nothing of this name is taken; GET /openapi.json describes what is"
         await up.make(task=None)
         blank = await up.post("/v1/pods/p/messages", {"text": "  "})
         assert blank.json()["message"] == "text: it is blank"
