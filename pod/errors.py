@@ -13,7 +13,7 @@ PodError                        exit 1
 ├── LogDamaged                  exit 1   damage before a valid entry: `pod doctor --repair`
 │   └── LogLost                          a segment's log is missing, empty, or does not begin as one
 ├── NewerFormat                 exit 2   written by a newer version
-└── RunEnded                    exit by its result: raised by `RunResult.raise_for_status()`
+└── RunFailed                   exit by its result: raised by `RunResult.raise_for_status()`
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -31,7 +31,8 @@ class ResultsBusy(PodError):
 
 
 def row_of(task: Task, result: RunResult, grade: Mapping[str, Any] | None = None) -> Row:
-    """The line of a task that ended."""
+    """The line of a task that ended: figures of all its runs, those of tool calls, compactions and denials and the time of the last."""
+    used = [figures for label, figures in result.usage.items() if label.startswith("worker:")]
     row: Row = {
         "index": task.index,
         "id": task.id,
@@ -42,12 +43,12 @@ def row_of(task: Task, result: RunResult, grade: Mapping[str, Any] | None = None
         "error": result.error,
         "error_kind": result.error_kind,
         "usage": {
-            "input_tokens": result.input_tokens,
-            "cached_tokens": result.cached_tokens,
-            "output_tokens": result.output_tokens,
+            "input_tokens": _sum(used, "prompt_tokens"),
+            "cached_tokens": _sum(used, "cached_tokens"),
+            "output_tokens": _sum(used, "output_tokens"),
         },
         "cost_usd": result.session_cost_usd,
-        "requests": result.requests,
+        "requests": _sum(used, "requests"),
         "tool_calls": result.tool_calls,
         "compactions": result.compactions,
         "denials": result.denials,
@@ -58,6 +59,10 @@ def row_of(task: Task, result: RunResult, grade: Mapping[str, Any] | None = None
     if grade is not None:
         row["grade"] = dict(grade)
     return row
+
+
+def _sum(used: Sequence[Mapping[str, float]], figure: str) -> int:
+    return sum(int(each.get(figure, 0)) for each in used)
 
 
 def grade_of(row: Row) -> dict[str, Any]:

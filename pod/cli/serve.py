@@ -33,7 +33,7 @@ def serve(args: argparse.Namespace) -> int:
         from pod.service.serving import serve as answer
         from pod.service.webhooks import webhooks_of_file
     except ModuleNotFoundError as error:
-        if error.name not in {"starlette", "hypercorn"}:
+        if error.name not in {"starlette", "hypercorn", "prometheus_client"}:
             raise
         raise UsageProblem("`pod serve` needs the extra `service`: pip install '/path/to/checkout[service]'") from None
 

@@ -26,6 +26,7 @@ from pod.session import load
 from pod.state import PodState
 from pod.stored import kept
 from pod.views import InstructionFile, facts_of, instruction_files, last_text, row_of
+from worker.builtin.processes import STATE_KEY
 from worker.memory import memory_of, provenance
 from worker.text import visible
 
@@ -181,6 +182,12 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         from pod.context.opening import describe_task
 
         text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)]
+    jobs: Any = state.tool_state.get(STATE_KEY) or []
+    if jobs:
+        text += [
+            "processes in the background, as the log last told of them:",
+            *(f"  {one_line(_job(job), 200)}" for job in jobs),
+        ]
     for asked in state.approvals.values():
         first, *rest = question_lines(asked)
         text += [f"asks: {first}", *rest]
@@ -191,3 +198,8 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
     if said:
         text += ["last words:", *(f"  {line}" for line in visible(said[:2000]).splitlines())]
     return "\n".join(text)
+
+
+def _job(job: dict[str, Any]) -> str:
+    ended = "" if job.get("exit_code") is None else f", exit code {job['exit_code']}"
+    return f"{job.get('id')}: {job.get('status', 'running')}{ended}, pid {job.get('pid')}: {job.get('command')}"

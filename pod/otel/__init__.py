@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pod.errors import UsageProblem
 
-EXTRA = "telemetry needs the extra `otel`: pip install 'pod-runtime[otel]'"
+EXTRA = "telemetry needs the extra `otel`: pip install '/path/to/checkout[otel]'"
 
 try:
     from pod.otel.telemetry import Telemetry

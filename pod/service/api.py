@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -19,6 +20,7 @@ from pod.errors import PodError, UsageProblem
 from pod.log import entries as e
 from pod.log import inbox
 from pod.log.folder import PodFolder, check_name, pod_names
+from pod.log.items import items_of
 from pod.operations import clear, fork, rewind
 from pod.outlook import outlook
 from pod.page.telling import ENTRY_MOST, entry_text
@@ -34,7 +36,9 @@ from pod.service.timelines import Timelines
 from pod.tools.session_history import session_history
 from pod.unfinished import check_stored
 from worker.ids import uuid7
+from worker.items import ToolResultItem
 from worker.masking import Masker, secrets_in
+from worker.text import visible
 from worker.tools import ToolContext, ToolFault
 
 ENTRY_WHOLE = 1_000_000
@@ -138,8 +142,28 @@ class Api:
     async def approvals(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/approvals."""
         folder = await self._folder(asked)
-        found = await anyio.to_thread.run_sync(self._questions, folder)
-        return Answered(200, s.Questions(approvals=[each.model_dump(mode="json") for each in found.values()]))
+        return Answered(200, await self._awaited(folder, asked.query.wait, partial(self._asked, folder)))
+
+    def _asked(self, folder: PodFolder) -> _Seen:
+        """What waits for a human. Blocks."""
+        with self.readings.state(folder) as state:
+            found = [each.model_dump(mode="json") for each in state.approvals.values()]
+            over = self.care.status(self.readings.glance(folder)) in OVER
+            return _Seen(s.Questions(approvals=found), bool(found) or over, state.last_seq)
+
+    async def _awaited(self, folder: PodFolder, wait: float, look: Callable[[], _Seen]) -> BaseModel:
+        """What a look says once there is something to say, or after so many seconds as it is then."""
+        seen = await anyio.to_thread.run_sync(look)
+        if seen.there or not wait:
+            return seen.said
+        try:
+            with self.care.reader(folder, seen.seq) as reader, anyio.move_on_after(wait):
+                while not seen.there:
+                    await reader.next(POLL)
+                    seen = await anyio.to_thread.run_sync(look)
+        finally:
+            self.care.left(folder.name)
+        return seen.said
 
     def _questions(self, folder: PodFolder) -> dict[str, ApprovalAsked]:
         with self.readings.state(folder) as state:
@@ -153,21 +177,15 @@ class Api:
     async def result(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/result."""
         folder = await self._folder(asked)
-        last = await anyio.to_thread.run_sync(self._outcome, folder)
-        with self.care.reader(folder, last.seq) as reader, anyio.move_on_after(asked.query.wait):
-            while last.result is None and asked.query.wait:
-                await reader.next(POLL)
-                last = await anyio.to_thread.run_sync(self._outcome, folder)
-        self.care.left(folder.name)
-        return Answered(200, s.Outcome(status=last.status, result=last.result))
+        return Answered(200, await self._awaited(folder, asked.query.wait, partial(self._outcome, folder)))
 
-    def _outcome(self, folder: PodFolder) -> _Outcome:
-        """How a pod stands, with the number of its newest entry. Blocks."""
+    def _outcome(self, folder: PodFolder) -> _Seen:
+        """How a pod stands, and the result of its last run where that is over. Blocks."""
         with self.readings.state(folder) as state:
             status = self.care.status(self.readings.glance(folder))
             over = status in OVER | {"waiting"} and state.last_run is not None
             result = last_result(state, folder.name).model_dump(mode="json") if over else None
-            return _Outcome(status, result, state.last_seq)
+            return _Seen(s.Outcome(status=status, result=result), over, state.last_seq)
 
     async def history(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/history."""
@@ -280,9 +298,11 @@ class Api:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outcome:
-    status: str
-    result: dict[str, Any] | None
+class _Seen:
+    """What a look says, whether that is what may be waited for, and the number of the newest entry."""
+
+    said: BaseModel
+    there: bool
     seq: int
 
 
@@ -295,5 +315,8 @@ def _entry(folder: PodFolder, seq: int, whole: bool) -> s.EntryText:
     if record is None:
         raise Missing(f"entry {seq} of pod {folder.name!r} is of a kind that this version does not know: {line.kind}")
     most = ENTRY_WHOLE if whole else ENTRY_MOST
-    text = entry_text(line.kind, record, Masker(secrets_in(os.environ)), most)
-    return s.EntryText(seq=seq, at=line.at, kind=line.kind, text=text, cut=len(text) >= most)
+    masker = Masker(secrets_in(os.environ))
+    text = entry_text(line.kind, record, masker, most)
+    given = "\n".join(item.text() for item in items_of(record) if isinstance(item, ToolResultItem))
+    content = visible(masker.mask(given)[0][:most])
+    return s.EntryText(seq=seq, at=line.at, kind=line.kind, text=text, content=content, cut=len(text) >= most)

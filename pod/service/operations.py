@@ -72,7 +72,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         name="listApprovals", method="GET", path=f"{_POD}/approvals", role="read", handler=Api.approvals,
-        says="What waits for a human.", answers={200: s.Questions}, refusals=(404, 409, 422),
+        says="What waits for a human.", answers={200: s.Questions}, query=s.Waiting, refusals=(404, 409, 422),
     ),
     Operation(
         name="answerApproval", method="POST", path=f"{_POD}/approvals/{{id}}", role="operate", handler=Api.answer,

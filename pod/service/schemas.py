@@ -128,7 +128,7 @@ class Reading(Given):
 
 
 class Waiting(Given):
-    """Up to `wait` seconds are waited for the end of the run."""
+    """Up to `wait` seconds are waited for the end of the run, or for a question where questions are asked for."""
 
     wait: float = Field(default=0.0, ge=0.0, le=WAIT)
 
@@ -226,12 +226,14 @@ class Steps(BaseModel):
 
 
 class EntryText(BaseModel):
-    """An entry of the log as lines for a reader: secrets masked, payloads left out. `cut`: there is more of it."""
+    """An entry of the log as lines for a reader: secrets masked, payloads left out. `content` is what the model reads of it, where the
+    entry is the result of a call. `cut`: there is more of it."""
 
     seq: int
     at: str
     kind: str
     text: str
+    content: str
     cut: bool
 
 

@@ -226,6 +226,34 @@ def test_what_a_signal_left_is_told_with_the_way_on(rig: Rig) -> None:
     assert process.returncode == 130 and b"1 have no end yet; the same command goes on" in err
 
 
+def test_the_figures_of_a_task_are_of_all_its_runs(rig: Rig) -> None:
+    tasks(rig, "one")
+    begun, go_on = threading.Event(), threading.Event()
+
+    def step(request: RecordedRequest) -> Any:
+        seen = len(provider.seen)
+        if seen == 2:
+            begun.set()
+            go_on.wait(20)
+        return Answer("did it") if seen == 3 else Answer(calls=[Call("list_files", {"path": "."})])
+
+    provider = Provider(step=step)
+    with provider.server as server:
+        rig.manifest(server)
+        process = rig.start("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml")
+        assert begun.wait(20)
+        process.send_signal(signal.SIGINT)
+        while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
+            pass
+        go_on.set()
+        process.communicate(timeout=90)
+        assert process.returncode == 130 and not rows(rig)
+        assert batch(rig).code == 0
+    (row,) = rows(rig)
+    assert row["status"] == "finished" and row["requests"] == len(provider.seen) == 3
+    assert row["usage"]["input_tokens"] > 0
+
+
 def test_what_waits_for_a_human_is_answered_and_goes_on(rig: Rig) -> None:
     tasks(rig, "one", "two")
 

@@ -301,8 +301,8 @@ async def test_a_valid_summary_counts_although_a_bound_ended_the_worker(kit: Any
 async def test_a_worker_that_hangs_ends_at_its_deadline(kit: Any) -> None:
     """Design: the deadline is hard."""
     with ScriptedModel([hang()]) as model:
-        run = await kit.run(model, settings=CompactSettings(deadline=0.05))
-    assert run.failed.reason == "deadline" and "deadline=0.05" in run.failed.message
+        run = await kit.run(model, settings=CompactSettings(deadline=0.5))
+    assert run.failed.reason == "deadline" and "deadline=0.5" in run.failed.message
 
 
 async def test_a_summary_before_the_deadline_counts(kit: Any) -> None:

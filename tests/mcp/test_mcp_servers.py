@@ -436,7 +436,7 @@ def test_without_the_package_the_way_out_is_named(rig: Rig, monkeypatch: pytest.
     from worker.mcp.define import Server
 
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"pip install 'pod-runtime\[mcp\]'"):
+    with pytest.raises(ConfigError, match=r"pip install '/path/to/checkout\[mcp\]'"):
         module.Servers([Server("s", command=("x",))], Place(rig.cwd))
 
 

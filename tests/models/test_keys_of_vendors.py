@@ -9,7 +9,7 @@ import pytest
 from pod import setup
 from pod.manifest import Manifest, load_manifest
 from pod.manifest.layers import Flag
-from pod.pod import _compact_models, _given  # pyright: ignore[reportPrivateUsage]
+from pod.options import compact_models_given, models_given
 from pod.stored import with_overrides
 from worker.errors import ConfigError
 from worker.models.base import ModelSettings
@@ -81,9 +81,9 @@ def test_a_model_given_in_python_and_a_fallback_take_no_key_of_another_provider(
     manifest = Manifest.model_validate({"model": section})
     made = (
         *setup.models_of(manifest.model),
-        *_given("openai:gpt-5", manifest, {}),
-        *_compact_models("openai:gpt-5", manifest, ()),
-        *_compact_models("anthropic:c", manifest, ()),
+        *models_given("openai:gpt-5", manifest, {}),
+        *compact_models_given("openai:gpt-5", manifest, ()),
+        *compact_models_given("anthropic:c", manifest, ()),
     )
     found = [model.key_env() for model in made]  # type: ignore
     assert found == ["WORK_KEY", "OPENAI_API_KEY", "WORK_KEY", "OPENAI_API_KEY", "OPENAI_API_KEY", "WORK_KEY"]

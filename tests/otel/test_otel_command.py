@@ -185,7 +185,7 @@ def test_without_the_extra_it_is_named_and_nothing_begins(rig: Rig, missing: str
         check=False,
     )  # fmt: skip
     assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr == "pod: error: telemetry needs the extra `otel`: pip install 'pod-runtime[otel]'\n"
+    assert done.stderr == "pod: error: telemetry needs the extra `otel`: pip install '/path/to/checkout[otel]'\n"
     assert not rig.home.exists()
 
 

@@ -138,7 +138,7 @@ def test_nothing_of_it_is_loaded_where_nobody_asks_for_it(rig: Rig) -> None:
 def test_without_the_extra_code_is_told_how_to_get_it(rig: Rig) -> None:
     done = fresh(rig, "import sys\nsys.modules['opentelemetry'] = None\nimport pod.otel")
     assert done.returncode == 1 and done.stderr.strip().endswith(
-        "telemetry needs the extra `otel`: pip install 'pod-runtime[otel]'"
+        "telemetry needs the extra `otel`: pip install '/path/to/checkout[otel]'"
     )
 
 

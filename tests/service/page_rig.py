@@ -44,6 +44,8 @@ def play(request: Request) -> Step:
             return call("edit_file", path="notes.md", old="old line\n", new="new line\nand one more\n")
         case "mail" if not results:
             return calls([call("send_mail", to="ann", text="hello"), call("send_mail", to="bob", text="hello")])
+        case "background" if not results:
+            return call("shell", command="sleep 0.1", background=True)
         case "plan" if not results:
             return call("tasks", add=["first <b>thing</b>", "second thing"])
         case "dictate" if rest == "and look" and not results:
@@ -157,9 +159,10 @@ def rig_of(folder: Path) -> Rig:
     """A home with manifests for an agent that reads, writes and asks."""
     rig = Rig(folder)
     (rig.cwd / "notes.md").write_text("first line\nold line\nlast line\n")
-    tools = '[tools]\nenable = ["read_file", "edit_file", "tasks"]\n'
+    tools = '[tools]\nenable = ["read_file", "edit_file", "tasks", "shell"]\n'
     rig.manifests.joinpath("plain.toml").write_text(
         f'version = 1\n[model]\nname = "offline:surveyor"\n{tools}[scope]\nread = ["."]\nwrite = ["."]\n[permissions]\nprofile = "safe"\n'
+        'rules = [{ tool = "shell", match = "sleep*", action = "allow" }]\n'
         '[context]\nladder = ["coarse"]\n[compaction]\nthreshold = 12000\nrequest_threshold = 12000\n'
     )
     return rig

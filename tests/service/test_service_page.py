@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +141,7 @@ def test_a_transcript_shows_what_was_said_and_each_call_with_its_result_as_text(
     site.click("Show call and result of look", "#panel-transcript")
     site.shows('"what": "page 0"')
     site.shows("<img src=x onerror=document.title='PWNED'>")
+    assert site.text("[aria-label=Result]").startswith("look, 2.4 kB\npage 0: ")
     assert site.browser.run("return document.querySelectorAll('#main img').length") == 0
     assert "PWNED" not in site.browser.run("return document.title")
     site.click("Hide call and result of look", "#panel-transcript")
@@ -226,7 +231,7 @@ def test_a_run_is_stopped_and_gone_on_with(site: Site) -> None:
     site.shows("One half")
     site.click("Stop", "#panel-state")
     site.shows("It was told to stop", ".doing")
-    assert {"Rewind …", "Clear …", "Remove …"}.isdisjoint(
+    assert {"Rewind …", "Clear …", "Delete …"}.isdisjoint(
         site.browser.run(
             "return [...document.querySelectorAll('.bar button:not(:disabled)')].map((each) => each.innerText)"
         )
@@ -260,23 +265,35 @@ def test_a_pod_is_forked_and_taken_away_as_a_file(site: Site, tmp_path: Path) ->
     assert PodFolder(tmp_path / "elsewhere", "taken").exists()
 
 
-def test_a_pod_is_taken_back_to_an_entry_and_cleared(site: Site) -> None:
-    site.make("taken/back", "say One.")
-    site.ask("/v1/pods/taken/back/messages", {"text": "say Two."})
-    site.until(lambda: site.ask("/v1/pods/taken/back")["last_text"] == "Two.", "the second reply")
-    site.settled("taken/back")
-    end = next(each for each in site.ask("/v1/pods/taken/back/events")["events"] if each["type"] == "run.ended")["seq"]
-    site.open("taken/back", width=1400)
-    site.shows("Two.")
-    site.click(f"Show entry {end}", "#panel-transcript")
+def test_a_pod_is_taken_back_cleared_and_deleted_once_its_name_is_typed(site: Site) -> None:
+    site.make("changed", "say First.")
+    site.ask("/v1/pods/changed/messages", {"text": "say Second."})
+    site.until(lambda: site.ask("/v1/pods/changed")["last_text"] == "Second.", "the second answer")
+    site.settled("changed")
+    first = next(
+        event["seq"] for event in site.ask("/v1/pods/changed/events")["events"] if event["type"] == "run.ended"
+    )
+    site.open("changed", width=1400)
+    site.shows("Second.")
+    site.click(f"Show entry {first}", "#panel-transcript")
     site.click("Rewind to here …", "dialog")
-    site.until(lambda: site.text("dialog h2") == "Rewind taken/back", "the form")
+    site.until(lambda: site.text("dialog h2") == "Rewind changed", "the form")
     site.click("Rewind", "dialog")
-    site.until(lambda: site.ask("/v1/pods/taken/back")["last_text"] == "One.", "the first reply")
-    site.shows("It stands behind entry", "#told")
+    site.until(
+        lambda: "First." in site.text("#panel-transcript") and "Second." not in site.text("#main"),
+        "the first answer alone",
+    )
     site.click("Clear …", "#panel-state")
     site.click("Clear", "dialog")
-    site.until(lambda: site.ask("/v1/pods/taken/back")["last_text"] == "", "nothing said")
+    site.until(lambda: site.ask("/v1/pods/changed")["items"] == 0, "an empty context")
+    site.click("Delete …", "#panel-state")
+    site.fill("Its name, to be sure", "another")
+    site.click("Delete", "dialog")
+    site.shows("That is not its name.", "dialog")
+    site.fill("Its name, to be sure", "changed")
+    site.click("Delete", "dialog")
+    site.until(lambda: site.browser.run("return location.hash") == "#/", "all pods")
+    assert not site.rig.folder("changed").exists()
 
 
 def test_the_context_is_shown_a_compaction_foretold_and_done(site: Site) -> None:
@@ -366,6 +383,17 @@ def test_tasks_of_the_agent_are_shown_as_text(site: Site) -> None:
     site.shows("first <b>thing</b>", "[aria-label=Tasks]")
 
 
+def test_processes_in_the_background_are_shown_as_the_log_last_told_of_them(site: Site) -> None:
+    site.make("behind", "background")
+    site.open("behind", width=1400)
+    site.shows("p1: ", "[aria-label='Processes in the background']")
+    site.shows("sleep 0.1", "[aria-label='Processes in the background']")
+    words = [sys.executable, "-m", "pod", "show", "behind"]
+    environment = {**os.environ, "POD_HOME": str(site.rig.home)}
+    shown = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert re.search(r"^  p1: (running|exited, exit code 0), pid \d+: sleep 0.1$", shown, re.M), shown
+
+
 def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> None:
     site.make("looked/at", "mail")
     site.open(token=TOKENS["reader"])
@@ -393,10 +421,11 @@ def test_a_pod_that_is_gone_and_a_name_that_is_none_are_told_in_words(site: Site
     site.make("going", "say Hello.")
     site.open("going", width=1400)
     site.shows("Run finished")
-    site.click("Remove …", "#panel-state")
-    site.click("Remove for good", "dialog")
+    site.click("Delete …", "#panel-state")
+    site.fill("Its name, to be sure", "going")
+    site.click("Delete", "dialog")
     site.shows("New pod")
-    site.shows("going was removed.", "#told")
+    site.shows("going was deleted.", "#told")
     site.open("going")
     site.shows("There is no such pod")
     assert site.text("#main button") == "" and site.text("#alarm") == ""

@@ -390,3 +390,40 @@ async def test_an_entry_is_read_as_text_and_cut_unless_it_is_asked_for_whole(rig
     assert (
         whole["cut"] is False and "word " * 4_000 in whole["text"] and whole["text"].startswith(short["text"][:3_000])
     )
+
+
+async def test_a_question_is_waited_for_and_so_is_an_end_without_one(rig: Rig) -> None:
+    go_on = anyio.Event()
+
+    @tool(effect="network")
+    def send_mail(to: str) -> str:
+        """Sends a mail."""
+        return "sent"
+
+    @tool
+    async def hold() -> str:
+        """Waits."""
+        await go_on.wait()
+        return "held"
+
+    def play(request: Request) -> Step:
+        results = [item for item in request.items if isinstance(item, ToolResultItem)]
+        return [call("hold"), call("send_mail", to="ann"), say("done")][min(len(results), 2)]
+
+    async with rig.up(model=answering(play), tools=[send_mail, hold]) as up:
+        await up.make()
+        assert (await up.get("/v1/pods/p/approvals")).json() == {"approvals": []}
+        found: list[Any] = []
+
+        async def ask() -> None:
+            found.append((await up.get("/v1/pods/p/approvals", params={"wait": 20})).json()["approvals"])
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await up.until("p", "running")
+            go_on.set()
+        assert [each["tool"] for each in found[0]] == ["send_mail"]
+        await up.post(f"/v1/pods/p/approvals/{found[0][0]['id']}", {"approve": True})
+        await up.until("p", "finished")
+        with anyio.fail_after(10):
+            assert (await up.get("/v1/pods/p/approvals", params={"wait": 50})).json() == {"approvals": []}

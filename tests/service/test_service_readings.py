@@ -190,7 +190,7 @@ def agree(readings: Readings, world: World) -> None:
 
 
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate, Phase.shrink],
+    max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture], phases=[Phase.generate, Phase.shrink],
 )  # fmt: skip
 @given(story=st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 60)), min_size=3, max_size=14))
 def test_a_remembered_reading_says_what_a_fresh_one_says(

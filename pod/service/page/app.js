@@ -71,7 +71,7 @@
     try { found = /^#\/pod\/(.+)$/.exec(location.hash)?.[1].split("/").map(decodeURIComponent).join("/"); } catch { /* no name */ }
     close();
     failed(null);
-    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, tell, wide };
+    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, tell, wide, again: route };
     if (found) {
       main.className = "one";
       if (rail.matches) {

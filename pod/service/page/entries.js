@@ -80,7 +80,7 @@ const Entries = (() => {
       if (!row.open || row.output !== undefined || !row.result) return;
       try {
         const found = await entry(row.result);
-        row.output = found.text + (found.cut ? "\n… (there is more of it)" : "");
+        row.output = (found.content || found.text) + (found.cut ? "\n… (there is more of it)" : "");
       } catch (error) { row.output = error.message; }
       again(row);
     }

@@ -32,7 +32,7 @@ const PodView = (() => {
     return { ask, now: run, end: () => clearTimeout(timer) };
   }
 
-  function view(home, name, { role, failed, say, tell, wide }) {
+  function view(home, name, { role, failed, say, tell, wide, again }) {
     const mayOperate = role !== "read";
     const ended = new AbortController();
     const title = make("h1", { tabindex: "-1", title: name }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
@@ -91,7 +91,7 @@ const PodView = (() => {
     panels.get("transcript").append(toEnd, hollow);
     transcript.view.addEventListener("scroll", () => { toEnd.hidden = transcript.follows; }, { passive: true });
 
-    const state = State.state(panels.get("state"), { name, role, act, gone: (open) => {
+    const state = State.state(panels.get("state"), { name, role, act, changed: (words) => { tell(words); again(); }, gone: (open) => {
       if (open > waiting) say(`${open} ${open === 1 ? "question waits" : "questions wait"} for an answer.`);
       waiting = open;
       banner.hidden = !open;
@@ -181,7 +181,7 @@ const PodView = (() => {
       facts = await Api.get(Api.path(name), {}, ended.signal);
       if (ended.signal.aborted) return;
       status.replaceChildren(List.status(facts.status));
-      if (facts.tokens || !full.firstChild) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
+      if (facts.tokens) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
       state.show(facts);
       if (mayOperate) text.placeholder = `A message for the agent: ${when(facts)} (Control+Enter sends)`;
       hollow.hidden = facts.status !== "new" || transcript.rows.some((row) => row.kind !== "note");

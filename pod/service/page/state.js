@@ -6,7 +6,7 @@ const State = (() => {
   const TASK = { done: "✓", in_progress: "▸", pending: "○", cancelled: "×", blocked: "!" };
 
   // `act` does something through the service and says how it went.
-  function state(home, { name, role, act, gone }) {
+  function state(home, { name, role, act, changed, gone }) {
     const may = { operate: role !== "read", admin: role === "admin" };
     const card = (title, ...inner) => make("section", { class: "card", "aria-label": title }, make("h2", {}, title), ...inner);
     const hush = (control, allowed) => { control.disabled = !allowed; if (!allowed) control.title = "This token may not do that"; return control; };
@@ -16,14 +16,12 @@ const State = (() => {
 
     const stop = button("Stop", async () => { if (await act("It ends before its next request.", () => Api.post(Api.path(name, "stop")))) busy("It was told to stop: it ends before its next request."); });
     const resume = button("Go on", () => act("It goes on.", () => Api.post(Api.path(name, "resume"))));
-    const fork = button("Fork …", () => forked());
-    const back = button("Rewind …", () => rewound()), clear = button("Clear …", cleared);
-    const take = button("Export", exported), remove = button("Remove …", removed, { class: "grave" });
-    const controls = make("div", { class: "bar", role: "toolbar", "aria-label": "Controls" }, stop, resume, fork, back, clear, take, remove);
-    hush(fork, may.operate);
-    hush(take, may.admin);
+    const fork = button("Fork …", () => forked()), rewind = button("Rewind …", () => rewound()), clear = button("Clear …", cleared);
+    const take = button("Export", exported), remove = button("Delete …", removed, { class: "grave" });
+    const controls = make("div", { class: "bar", role: "group", "aria-label": "Controls" }, stop, resume, fork, rewind, clear, take, remove);
+    for (const each of [fork, rewind, clear]) hush(each, may.operate);
+    for (const each of [take, remove]) hush(each, may.admin);
     stop.disabled = resume.disabled = true;
-    for (const [each, allowed] of [[back, may.operate], [clear, may.operate], [remove, may.admin]]) hush(each, allowed);
 
     async function forked(after = "") {
       const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*", value: String(after) });
@@ -32,20 +30,22 @@ const State = (() => {
       if (found) location.hash = List.address(found.pod);
     }
     async function rewound(after = "") {
-      const to = Forms.text({ inputmode: "numeric", pattern: "[0-9]+", required: "", value: String(after) });
-      const found = await Forms.ask("Rewind " + name, [make("p", {}, "The agent forgets what came after an entry. The log keeps it, and files stay as they are."), Forms.field("Back to entry", to, "Its number stands behind # in the transcript.")], "Rewind",
+      const to = Forms.text({ required: "", inputmode: "numeric", pattern: "[0-9]+", value: String(after) });
+      const found = await Forms.ask("Rewind " + name, [Forms.field("To entry", to, "What came after it is no longer part of the session; the record keeps it.")], "Rewind",
         () => Api.post(Api.path(name, "rewind"), { to: Number(to.value) }));
-      if (found) act(`It stands behind entry ${found.point}.` + (found.unfinished ? " A run is unfinished there: Go on takes it up." : ""), async () => found);
+      if (found) changed(`It was taken back to entry ${num(Number(to.value))}.`);
     }
     async function cleared() {
-      const found = await Forms.ask("Clear " + name, [make("p", {}, "The session begins anew: the agent forgets all of it. Files stay as they are; what was said can no longer be searched here.")], "Clear", () => Api.post(Api.path(name, "clear")));
-      if (found) act("It begins anew.", async () => found);
+      const found = await Forms.ask("Clear " + name, [make("p", {}, "It goes on with an empty context: the record keeps what was said, the agent does not.")], "Clear", () => Api.post(Api.path(name, "clear")));
+      if (found) changed("It was cleared.");
     }
     async function removed() {
-      const found = await Forms.ask("Remove " + name, [make("p", {}, "The pod and all that it recorded go for good. An export keeps a copy; files of its working folder stay.")], "Remove for good", () => Api.post(Api.path(name), {}, "DELETE"), "grave");
+      const typed = Forms.text({ required: "", autocapitalize: "none" });
+      const found = await Forms.ask("Delete " + name, [make("p", {}, "Its log, its artifacts and all that it remembers go for good. Files in its working folder stay."), Forms.field("Its name, to be sure", typed)], "Delete",
+        () => { if (typed.value !== name) throw new Error("That is not its name."); return Api.post(Api.path(name), {}, "DELETE"); }, "grave");
       if (!found) return;
       location.hash = "#/";
-      act(`${name} was removed.`, async () => found);
+      act(`${name} was deleted.`, async () => found);
     }
     async function exported() {
       await act("It was exported.", async () => {
@@ -81,12 +81,12 @@ const State = (() => {
     const head = make("dl", { class: "facts" });
     const doing = make("p", { class: "doing", role: "status" });
     doing.hidden = true;
-    const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), servers = card("Servers of tools"), more = card("About");
-    for (const each of [answers, tasks, queued, servers]) each.hidden = true;
+    const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), processes = card("Processes in the background"), servers = card("Servers of tools"), more = card("About");
+    for (const each of [answers, tasks, queued, processes, servers]) each.hidden = true;
     const last = make("p", { class: "words" });
     const told = make("dl", { class: "facts lines" });
     more.append(told);
-    home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, servers, more);
+    home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, processes, servers, more);
 
     const fill = (where, found, render) => {
       where.hidden = !found.length;
@@ -120,7 +120,7 @@ const State = (() => {
       last.classList.toggle("wrong", facts.status === "failed" || Boolean(facts.lost?.length));
       stop.disabled = !may.operate || !AT_WORK.has(facts.status);
       resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished" || facts.status === "idle" || open.length > 0;
-      for (const [each, allowed] of [[back, may.operate], [clear, may.operate], [remove, may.admin]]) {
+      for (const [each, allowed] of [[rewind, may.operate], [clear, may.operate], [remove, may.admin]]) {
         each.disabled = !allowed || AT_WORK.has(facts.status);
         each.title = !allowed ? "This token may not do that" : AT_WORK.has(facts.status) ? "It runs: stop it first" : "";
       }
@@ -132,6 +132,7 @@ const State = (() => {
       answers.hidden = !open.length;
       fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || "○"} ${task.title || task.text || task.id}${task.note ? " — " + task.note : ""} (${(task.status || "").replaceAll("_", " ")})`)));
       waits();
+      fill(processes, facts.processes || [], (found) => items(found.map((job) => `${job.id}: ${job.status}${job.exit_code ?? null ? ", exit code " + job.exit_code : ""}, pid ${job.pid}, since ${(job.started_at || "").slice(0, 19).replace("T", " ")}: ${(job.command || "").slice(0, 300)}`)));
       fill(servers, facts.servers || [], (found) => items(found.map((one) => `${one.server}: ${one.state}${one.why ? ", " + one.why : ""}, ${num(one.tools)} tools`)));
       told.replaceChildren(...pairs([
         ["name", name], ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", facts.created ? Entries.clock(facts.created) : "-"],
