@@ -75,6 +75,7 @@ def main() -> int:
         print(f"\nThe report: {report} ({lines} lines)")
         print("What happened on the way: POD_HOME=demo .venv/bin/pod inspect demo | less")
         print("The same as a page with charts: POD_HOME=demo .venv/bin/pod inspect demo --html demo.html")
+        print("Go on with it in a browser: POD_HOME=demo .venv/bin/pod serve --shipped offline-survey -C demo/project")
         return 0 if all(holds for _, holds in kept) else 1
     return done.returncode
 

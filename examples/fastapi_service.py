@@ -79,7 +79,9 @@ class Line(BaseModel):
 
 def create(home: Path | None = None, *, token: str | None = None, model: Model | None = None) -> FastAPI:
     """The app. `home` is where pods lie, `token` what callers must have (default `$POD_HOME`, `$POD_TOKEN`)."""
-    token = token or os.environ["POD_TOKEN"]
+    token = token or os.environ.get("POD_TOKEN")
+    if not token:
+        raise SystemExit("POD_TOKEN is not set: it holds the token that callers must have, of at least 16 characters")
     model = model or FunctionModel("offline:judge", judge)
     host = PodHost(concurrency=50)
     agents = create_app(host, tokens=Tokens.single(token), home=home, model=model, adopt=False)

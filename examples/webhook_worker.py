@@ -246,8 +246,10 @@ def main() -> None:
     def refund(ticket: str, cents: int) -> None:
         print(f"{cents} cents go back for {ticket}")
 
+    secret, model = os.environ.get("WEBHOOK_SECRET", "").encode(), FunctionModel("offline:clerk", clerk)
+    if not secret:
+        raise SystemExit("WEBHOOK_SECRET is not set: it holds the secret that the senders of deliveries sign with")
     with TemporaryDirectory() as folder:  # yours stays: what was accepted must outlive the process
-        secret, model = os.environ["WEBHOOK_SECRET"].encode(), FunctionModel("offline:clerk", clerk)
         uvicorn.run(WebhookWorker(Path(folder), secret, refund=refund, model=model).app)
 
 

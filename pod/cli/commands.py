@@ -386,7 +386,7 @@ _ALL = (
             "run many tasks with one manifest, each in a pod of its own. Results are written as tasks end. Stopped or killed, the "
             "same command goes on: what ended is not done again, what was begun is gone on with. Exit code 0 only where all "
             "finished. `pod batch report BATCH` shows the figures of a batch again"),
-    Command("serve", "serve pods through HTTP", "serve:serve",
+    Command("serve", "serve pods through HTTP, with a page for the browser", "serve:serve",
             "pod serve --manifests ./manifests --port 8421", _serve,
             "serve the pods of a home through HTTP until SIGTERM or Ctrl-C: make them from the manifests of one folder, talk to them, "
             "answer their questions, follow their events. What is asked of a pod is durable before it is answered. Listening on this "

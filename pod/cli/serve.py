@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,8 @@ def serve(args: argparse.Namespace) -> int:
         PodHost(concurrency=args.concurrency), tokens=known, manifests=args.manifests, shipped=args.shipped, cwd=args.directory,
         own_folders=args.own_folders, hosts=_hosts(args), adopt=not args.no_adopt, webhooks=webhooks,
     )  # fmt: skip
+    unfit = dict(service.care.shelf.unfit(args.directory or Path.cwd()))
+    offered = _offered(args, [name for name in service.care.shelf.names() if name not in unfit])
     listener = listening(args.host, args.port, None if args.uds is None else Path(args.uds))
 
     async def main() -> None:
@@ -58,10 +61,9 @@ def serve(args: argparse.Namespace) -> int:
         words = "each run ends before its next request, and can be gone on with. Once more ends now."
         async with handled(Stopping(end=end, words=words, tell=tell)), service.host:
             tell(f"listens on {_where(args, listener)}")
-            if args.manifests is None and not args.shipped:
-                tell(
-                    "no manifest is offered, so no pod can be made here: --manifests DIR or --shipped NAME offers some"
-                )
+            tell(offered)
+            for name, why in unfit.items():
+                tell(f"warning: no pod can be made from the manifest {name}: {why}")
             if new:
                 note(f"pod serve: the token, for this time only: {new}")
                 note(f"pod serve: its page: {_where(args, listener)}#token={new}")
@@ -99,6 +101,15 @@ def _tokens(args: argparse.Namespace) -> tuple[Tokens, str]:
     raise UsageProblem(
         f"--host {args.host}: others can reach the service there, so a token is needed: ${TOKEN}, or --tokens FILE"
     )
+
+
+def _offered(args: argparse.Namespace, names: Sequence[str]) -> str:
+    """What pods can be made from, and what to do where that is nothing."""
+    if names:
+        left = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        return f"pods can be made from {', '.join(names[:10])}{left}"
+    why = "no manifest is offered" if args.manifests is None else f"no NAME.toml in {args.manifests} is a manifest"
+    return f"{why}, so no pod can be made here: --manifests DIR or --shipped NAME offers some"
 
 
 def _hosts(args: argparse.Namespace) -> list[str]:

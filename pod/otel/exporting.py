@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Generator, Mapping
@@ -37,6 +38,7 @@ ENDPOINT = "http://localhost:4318"
 """Where the standard says a collector is, unless a variable says otherwise."""
 
 _SIGNALS = ("TRACES", "METRICS")
+_REFUSED = re.compile(r"Failed to establish a new connection: (?:\[Errno -?\d+\] )?([^\"')]{1,100})")
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
@@ -123,9 +125,16 @@ class Troubles(logging.Handler):
         """Takes the first one."""
         if self.first:
             return
-        self.first = clipped(" ".join(record.getMessage().split()), KEPT)
+        self.first = _plain(" ".join(record.getMessage().split()))
         if self._tell is not None:
             self._tell(undelivered(self.first))
+
+
+def _plain(said: str) -> str:
+    """What an exporter says; of a connection that nobody took, why, and how another collector is named."""
+    if (refused := _REFUSED.search(said)) is None:
+        return clipped(said, KEPT)
+    return f"{refused[1]}; $OTEL_EXPORTER_OTLP_ENDPOINT names the collector"
 
 
 def undelivered(why: str) -> str:

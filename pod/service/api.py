@@ -87,7 +87,9 @@ class Api:
 
     async def manifests(self, asked: Asked) -> Answered:
         """GET /v1/manifests."""
-        return Answered(200, s.Manifests(manifests=await anyio.to_thread.run_sync(self.care.shelf.names)))
+        shelf = self.care.shelf
+        offered, said = await anyio.to_thread.run_sync(lambda: (shelf.names(), shelf.descriptions()))
+        return Answered(200, s.Manifests(manifests=offered, descriptions=said))
 
     async def pods(self, asked: Asked) -> Answered:
         """GET /v1/pods."""

@@ -27,15 +27,16 @@ from pod.log import inbox
 from pod.log.bounded import last_number
 from pod.log.files import Files, label_of
 from pod.log.folder import PodFolder, check_name, default_home
-from pod.manifest import load_manifest
+from pod.manifest import ManifestError, load_manifest
 from pod.peek import Glance, glance
 from pod.pod import Pod
 from pod.removing import Held, remove
 from pod.result import RunResult, result_without_run
 from pod.service.feed import Channel, Reader
-from pod.service.shelf import Shelf
+from pod.service.shelf import Shelf, Unfit
 from pod.service.telling import Telling
 from pod.service.webhooks import KINDS
+from worker.errors import ConfigError
 
 logger = logging.getLogger("pod.service")
 
@@ -187,9 +188,13 @@ class Care:
         cwd = self.cwd / name if self.own_folders else self.cwd
         if self.own_folders:
             await anyio.to_thread.run_sync(partial(cwd.mkdir, parents=True, exist_ok=True))
-        loaded = await anyio.to_thread.run_sync(partial(load_manifest, path, cwd=cwd))
-        async with Pod.open(loaded, name=name, home=self.home, cwd=cwd, **self.options):
-            pass  # made, and durable: it is run when there is a place
+        needed = self.options.get("model") is None
+        try:
+            loaded = await anyio.to_thread.run_sync(partial(load_manifest, path, cwd=cwd, model_required=needed))
+            async with Pod.open(loaded, name=name, home=self.home, cwd=cwd, **self.options):
+                pass  # made, and durable: it is run when there is a place
+        except (ManifestError, ConfigError) as error:
+            raise Unfit(manifest, error) from error
 
     def say(self, folder: PodFolder, text: str, key: str) -> bool:
         """Leaves a message for a pod; False where it was left before under this key. Blocks. Raises as `post_message` does."""

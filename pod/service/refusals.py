@@ -14,7 +14,8 @@ from pod.manifest import ManifestError
 from pod.service.api import Missing
 from pod.service.care import AnotherPod, InUse
 from pod.service.once import KeyInUse, KeyReused, OutcomeUnknown
-from pod.service.shelf import NotOnTheShelf
+from pod.service.schemas import complaint
+from pod.service.shelf import NotOnTheShelf, Unfit
 from worker.errors import ConfigError
 
 logger = logging.getLogger("pod.service")
@@ -31,6 +32,7 @@ _STATUS: tuple[tuple[type[PodError], int, str], ...] = (
     (KeyInUse, 409, "key_in_use"),
     (OutcomeUnknown, 409, "outcome_unknown"),
     (KeyReused, 422, "key_reused"),
+    (Unfit, 422, "unfit_manifest"),
     (UsageProblem, 422, "not_possible"),
     (LogDamaged, 409, "damaged"),
     (StoreError, 503, "store"),
@@ -45,7 +47,7 @@ def refused(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that ended in this error, one of `EXPECTED`."""
     match error:
         case ValidationError():
-            return problem(422, "not_possible", _said(error))
+            return problem(422, "not_possible", complaint(error))
         case PodNotFound():
             name = request.path_params.get("name")
             said = f"there is no pod named {name!r}; GET /v1/pods lists those that there are" if name else str(error)
@@ -57,11 +59,6 @@ def refused(request: Request, error: Exception) -> JSONResponse:
             return _not_stored(request, error)
         case _:
             return problem(422, "not_possible", str(error)[:2_000])
-
-
-def _said(error: ValidationError) -> str:
-    parts = [f"{'.'.join(str(part) for part in each['loc']) or 'body'}: {each['msg']}" for each in error.errors()[:5]]
-    return "; ".join(parts)[:1_000]
 
 
 def problem(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:

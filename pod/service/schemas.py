@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic_core import ErrorDetails
 
 from interceptors.approvals import ApprovalScope
-from pod.names import NAME_PATTERN
+from pod.names import NAME_PATTERN, unfit_name
 from pod.service.access import Role
 
 PAGE, MOST = 100, 500
@@ -22,6 +23,21 @@ WAIT = 55.0
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN}$", max_length=515)]
 Text = Annotated[str, StringConstraints(min_length=1, max_length=900_000, pattern=r"\S")]
 Line = Annotated[str, StringConstraints(max_length=2_000)]
+
+
+def complaint(error: ValidationError) -> str:
+    """What is wrong with what was given, for people: a pattern is told in words."""
+    parts = [f"{'.'.join(str(part) for part in each['loc']) or 'body'}: {_what(each)}" for each in error.errors()[:5]]
+    return "; ".join(parts)[:1_000]
+
+
+def _what(error: ErrorDetails) -> str:
+    if error["type"] == "extra_forbidden":
+        return "nothing of this name is taken; GET /openapi.json describes what is"
+    if error["type"] != "string_pattern_mismatch":
+        return error["msg"]
+    named = NAME_PATTERN in error["msg"]
+    return (unfit_name(str(error["input"])) if named else None) or "it is blank"
 
 
 class Given(BaseModel):
@@ -144,9 +160,10 @@ class Caller(BaseModel):
 
 
 class Manifests(BaseModel):
-    """From which manifests pods can be made."""
+    """From which manifests pods can be made; what each says of itself, where it does."""
 
     manifests: list[str]
+    descriptions: dict[str, str]
 
 
 class PodRow(BaseModel):

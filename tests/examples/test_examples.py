@@ -49,6 +49,16 @@ def test_a_program_runs_by_itself(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
 
 
+def test_a_program_that_wants_a_secret_names_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, variable, begin in (
+        ("fastapi_service", "POD_TOKEN", "create"),
+        ("webhook_worker", "WEBHOOK_SECRET", "main"),
+    ):
+        monkeypatch.delenv(variable, raising=False)
+        with pytest.raises(SystemExit, match=f"^{variable} is not set"):
+            getattr(example(name), begin)()
+
+
 @pytest.mark.anyio
 async def test_typed_result_runs_on_both_backends(capsys: pytest.CaptureFixture[str]) -> None:
     await example("typed_result").main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
@@ -22,7 +23,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from pod.errors import UsageProblem
-from pod.otel.exporting import FLUSH, check_environment, undelivered
+from pod.otel.exporting import FLUSH, Troubles, check_environment, undelivered
 from worker.testing.provider_server import Answer, Call, ProviderServer
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -208,6 +209,16 @@ def test_what_the_environment_asks_for_and_is_not_done_is_named(name: str, value
 def test_a_place_is_told_without_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://me:secret@collector.example:4318/path?key=hidden")
     assert undelivered("why") == "telemetry was not all delivered to https://collector.example:4318: why"
+
+
+def test_a_connection_that_nobody_took_is_told_without_the_words_of_libraries() -> None:
+    troubles = Troubles(None)
+    said = (
+        "Transient error HTTPConnectionPool(host='127.0.0.1', port=9): Max retries exceeded with url: /v1/metrics (Caused by NewConnectionError"
+        "(\"HTTPConnection(host='127.0.0.1', port=9): Failed to establish a new connection: [Errno 111] Connection refused\")) encountered"
+    )
+    troubles.emit(logging.LogRecord("exporter", logging.WARNING, "", 0, said, None, None))
+    assert troubles.first == "Connection refused; $OTEL_EXPORTER_OTLP_ENDPOINT names the collector"
 
 
 @pytest.mark.slow

@@ -214,7 +214,7 @@ async def test_paths_and_names_lead_nowhere_outside(rig: Rig) -> None:
     (rig.manifests / "link.toml").symlink_to(outside)
     os.mkfifo(rig.manifests / "fifo.toml")
     async with rig.up() as up:
-        assert (await up.get("/v1/manifests")).json() == {"manifests": ["plain"]}
+        assert (await up.get("/v1/manifests")).json()["manifests"] == ["plain"]
         for name in (
             "../outside",
             "link",

@@ -111,6 +111,7 @@ def test_pods_are_listed_with_how_they_stand_found_ordered_and_made(site: Site) 
     )
     assert site.browser.run(names) == sorted(site.browser.run(names))
     site.click("New pod")
+    site.shows("It says nothing of itself.", "dialog")
     site.fill("Name", "listed/made")
     site.fill("Task", "say It is made.")
     site.click("Make it", "dialog")
@@ -151,6 +152,21 @@ def test_a_transcript_shows_what_was_said_and_each_call_with_its_result_as_text(
     assert len(site.text(".row.agent .words")) > 10_900
 
 
+def test_code_headings_and_bold_words_of_an_agent_are_set_apart_and_nothing_else(site: Site) -> None:
+    said = "say # Found\n\n**bold** in `a <b>.py`:\n```python\nx = '<img src=x>'\n\n# no heading\n```\n[go](http://127.0.0.1:1/)\n``` \nopen"
+    site.make("formed", said)
+    site.open("formed")
+    site.shows("Run finished")
+    kinds = (
+        "return [...document.querySelectorAll('.row.agent .words *')].map((each) => [each.localName, each.innerText])"
+    )
+    assert site.browser.run(kinds) == [
+        ["p", "Found"], ["p", "bold in a <b>.py:"], ["b", "bold"], ["code", "a <b>.py"], ["pre", "x = '<img src=x>'\n\n# no heading"],
+        ["p", "[go](http://127.0.0.1:1/)"], ["pre", "open"],
+    ]  # fmt: skip
+    assert site.text(".row.user .words").startswith("say # Found\n\n**bold** in `a <b>.py`:")
+
+
 def test_a_reply_is_seen_as_it_is_written_and_then_once(site: Site) -> None:
     gate.clear()
     site.make("dictated")
@@ -189,6 +205,13 @@ def test_a_question_is_answered_with_its_difference_before_the_eyes(site: Site) 
     site.make("asked/no", "mail")
     site.open("asked/no", width=1400)
     site.shows("2 questions wait")
+    assert site.browser.run(
+        "return [...document.querySelectorAll('.bar button')].find((b) => b.innerText === 'Go on').disabled"
+    )
+    site.fill("Message", "say Later.")
+    site.click("Send")
+    site.shows("say Later.", "[aria-label='Messages that wait']")
+    site.shows("once the questions are answered", "#told")
     site.fill("Message with the answer", "not to her")
     site.click("Deny", ".asked")
     site.shows("1 question waits")
@@ -207,6 +230,12 @@ def test_a_run_is_stopped_and_gone_on_with(site: Site) -> None:
     site.click("Send")
     site.shows("One half")
     site.click("Stop", "#panel-state")
+    site.shows("It was told to stop", ".doing")
+    assert {"Rewind …", "Clear …", "Delete …"}.isdisjoint(
+        site.browser.run(
+            "return [...document.querySelectorAll('.bar button:not(:disabled)')].map((each) => each.innerText)"
+        )
+    )
     site.until(
         lambda: list(waiting(site.rig.folder("stopped"))) or site.ask("/v1/pods/stopped")["status"] != "running",
         "the order",
@@ -246,8 +275,9 @@ def test_a_pod_is_taken_back_cleared_and_deleted_once_its_name_is_typed(site: Si
     )
     site.open("changed", width=1400)
     site.shows("Second.")
-    site.click("Rewind …", "#panel-state")
-    site.fill("To entry", str(first))
+    site.click(f"Show entry {first}", "#panel-transcript")
+    site.click("Rewind to here …", "dialog")
+    site.until(lambda: site.text("dialog h2") == "Rewind changed", "the form")
     site.click("Rewind", "dialog")
     site.until(
         lambda: "First." in site.text("#panel-transcript") and "Second." not in site.text("#main"),
@@ -315,16 +345,36 @@ def test_the_feed_has_each_event_of_the_log_once(site: Site) -> None:
     site.shows('"type": "segment.started"')
 
 
+def test_events_are_narrowed_to_words_also_as_they_come(site: Site) -> None:
+    site.make("narrowed", "read 2")
+    site.open("narrowed", height=4_000)
+    site.click("Events")
+    site.fill("Only events that hold", "TOOL.started")
+    kinds = "return [...document.querySelectorAll('#panel-events [data-row] b')].map((each) => each.innerText)"
+    site.until(lambda: site.browser.run(kinds) == ["tool.started"] * 2, "two calls")
+    assert site.text("#panel-events .brief") == "look"
+    site.ask("/v1/pods/narrowed/messages", {"text": "read 1"})
+    site.until(lambda: site.browser.run(kinds) == ["tool.started"] * 3, "the third")
+    site.fill("Only events that hold", "")
+    site.until(lambda: site.browser.run(NUMBERS) == site.rig.told("narrowed"), "all events")
+
+
 def test_the_record_is_searched(site: Site) -> None:
     site.make("searched", "say A needle lies here.")
     site.open("searched")
     site.click("Record")
     site.fill("Search the session's record", "needle")
     site.click("Search", "#panel-record")
-    site.shows("A needle lies here.")
-    for what in ("Windows", "Items"):
-        site.click(what, "#panel-record")
-        site.until(lambda: site.text("#panel-record pre").strip() not in {"", "Searching …"}, what)
+    site.shows("A needle lies here.", ".found")
+    assert site.text(".found .hit mark") == "needle"
+    entry = site.text(".found .hit[aria-label^=Agent] button.seq")
+    site.click("Windows", "#panel-record")
+    site.shows("(fresh)", ".found")
+    site.click("Items", "#panel-record")
+    site.shows("say A needle", ".found")
+    site.click("Show entry " + entry.removeprefix("#"), ".found")
+    site.shows("A needle lies here.", "dialog pre")
+    site.browser.press("Escape")
 
 
 def test_tasks_of_the_agent_are_shown_as_text(site: Site) -> None:
@@ -351,6 +401,8 @@ def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> No
     assert site.browser.run("return document.querySelector('.list button.main').disabled") is True
     site.open("looked/at", token=TOKENS["reader"], width=1400)
     site.shows("2 questions wait")
+    assert site.text(".banner button") == "Look at it"
+    assert site.browser.run("return document.querySelectorAll('.asked :is(input, select):not(:disabled)').length") == 0
     for panel in ("#panel-state", "#panel-context", ".composer"):
         open_ = f"return [...document.querySelectorAll('{panel} button:not(:disabled)')].map((each) => each.innerText)"
         assert site.browser.run(open_) == []
@@ -361,9 +413,22 @@ def test_a_token_that_may_look_only_finds_every_control_closed(site: Site) -> No
 def test_a_pod_that_is_gone_and_a_name_that_is_none_are_told_in_words(site: Site) -> None:
     site.open()
     site.shows("New pod")
-    for name in ("nobody", "no%20name", "%E0%A4%A", "../../etc"):
+    for name in ("nobody", "no%20name", "../../etc"):
         site.open(f"{name}")
-        site.until(lambda: site.text("#alarm") or "New pod" in site.text("#main"), name)
+        site.until(lambda: site.text("#alarm") or "There is no such pod" in site.text("#main"), name)
+    site.open("%E0%A4%A")
+    site.shows("New pod")
+    site.make("going", "say Hello.")
+    site.open("going", width=1400)
+    site.shows("Run finished")
+    site.click("Delete …", "#panel-state")
+    site.fill("Its name, to be sure", "going")
+    site.click("Delete", "dialog")
+    site.shows("New pod")
+    site.shows("going was deleted.", "#told")
+    site.open("going")
+    site.shows("There is no such pod")
+    assert site.text("#main button") == "" and site.text("#alarm") == ""
     site.browser.log()
 
 

@@ -46,6 +46,11 @@ def echo(asked: Request) -> Reply:
     return make_reply(AssistantItem(text=f"{len(asked.items)} items"))
 
 
+def test_what_is_no_step_is_refused_where_the_script_is_made() -> None:
+    with pytest.raises(TypeError, match=r"steps\[1\] is ValueError\('x'\), and no step: say, call"):
+        ScriptedModel([say("ok"), ValueError("x")])  # pyright: ignore[reportArgumentType]
+
+
 async def test_a_script_is_played_step_by_step() -> None:
     first, second = UserItem(text="one"), UserItem(text="two")
     with ScriptedModel([call("look", path="a"), reply(say("ok"), usage=Usage(input_tokens=7))]) as model:

@@ -135,6 +135,10 @@ class ScriptedModel(FunctionModel):
     ) -> None:
         super().__init__(name, self._play, capabilities=capabilities, encoder=encoder, enforce_window=enforce_window)
         self.steps = tuple(steps)
+        for number, step in enumerate(self.steps):
+            if not (isinstance(step, Step) or callable(step)):
+                ways = "say, call, calls, think, reply, fail(error), hang(), or a function of the request"
+                raise TypeError(f"steps[{number}] is {step!r:.80}, and no step: {ways}")
         self.requests: list[Recorded] = []
         self._strict = strict
         self._next = 0

@@ -20,8 +20,8 @@ SHARED = ("common.css", "dom.js", "charts.js")
 """What the page of `pod inspect` is made of as well."""
 
 OWN = (
-    "app.css", "icon.svg", "api.js", "scroller.js", "story.js", "entries.js", "forms.js", "state.js", "figures.js", "list.js",
-    "pod.js", "app.js",
+    "app.css", "icon.svg", "api.js", "scroller.js", "story.js", "entries.js", "forms.js", "state.js", "figures.js", "recall.js",
+    "list.js", "pod.js", "app.js",
 )  # fmt: skip
 
 POLICY = (

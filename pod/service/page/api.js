@@ -32,7 +32,7 @@ const Api = (() => {
       answer = await fetch(address, { cache: "no-store", credentials: "omit", redirect: "error", ...options });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw new Refused(0, "no_answer", "The service does not answer.");
+      throw new Refused(0, "no_answer", "The service does not answer. It is asked again every few seconds.");
     }
     if (answer.ok) return answer;
     let told = {};

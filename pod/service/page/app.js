@@ -6,7 +6,18 @@
   const wide = matchMedia("(min-width: 1100px)"), rail = matchMedia("(min-width: 1600px)");
   let caller = null, list = null, pod = null;
 
+  const TOLD = 6000;
+
   const say = (words) => { $("said").textContent = words; };
+  // What came of something that the reader did: also seen, for a while.
+  let telling = 0;
+  function tell(words) {
+    say(words);
+    $("told").textContent = words;
+    $("told").hidden = !words;
+    clearTimeout(telling);
+    telling = setTimeout(() => { $("told").hidden = true; }, TOLD);
+  }
   function failed(error) {
     const alarm = $("alarm");
     if (error && error.status === 401) return leave(error.message);
@@ -62,7 +73,7 @@
     close();
     failed(null);
     const another = () => { say("Another pod has this name now."); route(); };
-    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, wide, again: route, another };
+    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, tell, wide, again: route, another };
     if (found) {
       main.className = "one";
       if (rail.matches) {

@@ -11,7 +11,7 @@ const Figures = (() => {
   // -- the context as it is
 
   function context(home, { name, mayOperate, act }) {
-    const bar = make("div", { class: "stack" }), legend = make("ul", { class: "legend" }), facts = make("dl", { class: "facts" });
+    const bar = make("div", { class: "stack" }), legend = make("ul", { class: "legend" }), facts = make("dl", { class: "facts roomy" });
     const next = make("tbody"), plan = make("div", { role: "status" });
     const focus = Forms.area({ rows: "2", maxlength: "2000" });
     const dry = button("What would a compaction do?", async () => act("", async () => show(await Api.post(Api.path(name, "compact"), { dry_run: true }))));
@@ -29,7 +29,7 @@ const Figures = (() => {
         ["summarised", `${num(found.summarised_items)} items, ${num(found.summarised_tokens)} tokens`], ["kept as they are", `${num(found.retained_items)} items, ${num(found.retained_tokens)} tokens`],
         ["target", num(found.target)], ["lowest trigger", num(found.lowest_trigger)], ["available", num(found.available)], ["would be accepted", found.accepted],
       ].filter(([, value]) => value !== null && value !== undefined && value !== "");
-      plan.replaceChildren(make("h3", {}, "It would do this, and has changed nothing"), make("dl", { class: "facts" }, ...Dom.pairs(rows)));
+      plan.replaceChildren(make("h3", {}, "It would do this, and has changed nothing"), make("dl", { class: "facts roomy" }, ...Dom.pairs(rows)));
     }
     async function look(signal) {
       const found = await Api.get(Api.path(name, "context"), {}, signal);

@@ -25,11 +25,12 @@ const Forms = (() => {
   };
 
   // Asks in a dialog; `act` does it, and what it throws is shown there. Resolves to what it gave, or null.
-  function ask(title, fields, words, act) {
+  function ask(title, fields, words, act, kind = "main") {
     return new Promise((done) => {
       const wrong = make("p", { class: "wrong", role: "alert" });
-      const go = make("button", { type: "submit", class: "main" }, words);
-      const form = make("form", {}, make("h2", {}, title), ...fields, wrong, make("p", { class: "bar" }, go, button("Cancel", () => dialog.close())));
+      // What can't be undone is not what Enter does at once.
+      const go = make("button", { type: "submit", class: kind }, words), cancel = button("Cancel", () => dialog.close(), kind === "grave" ? { autofocus: "" } : {});
+      const form = make("form", {}, make("h2", {}, title), ...fields, wrong, make("p", { class: "bar" }, go, cancel));
       const dialog = make("dialog", { "aria-label": title }, form);
       let given = null;
       form.addEventListener("submit", async (event) => {
@@ -46,9 +47,10 @@ const Forms = (() => {
     });
   }
 
-  // Shows something in a dialog.
-  function show(title, ...inner) {
-    const dialog = make("dialog", { "aria-label": title }, make("h2", {}, title), ...inner, make("p", { class: "bar" }, button("Close", () => dialog.close(), { class: "main" })));
+  // Shows something in a dialog, with more to be done about it.
+  function show(title, inner, more = []) {
+    const others = more.map(([words, act]) => button(words, () => { dialog.close(); act(); }));
+    const dialog = make("dialog", { "aria-label": title }, make("h2", {}, title), ...inner, make("p", { class: "bar" }, button("Close", () => dialog.close(), { class: "main" }), ...others));
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);
     dialog.showModal();
@@ -58,7 +60,7 @@ const Forms = (() => {
   function signIn(home, wrong, signed) {
     const token = make("input", { type: "password", autocomplete: "current-password", required: "", spellcheck: "false" });
     const form = make("form", { class: "card signin" }, make("h1", {}, "Pods"),
-      make("p", {}, "This service asks for a token. `pod serve` shows one as it starts, or its operator has one for you."),
+      make("p", {}, "This service asks for a token. ", make("code", {}, "pod serve"), " shows one as it starts, or its operator has one for you."),
       field("Token", token, "It is kept for this tab alone, until you sign out or close it."),
       make("p", { class: "wrong", role: "alert" }, wrong || ""), make("p", { class: "bar" }, make("button", { type: "submit", class: "main" }, "Sign in")));
     form.addEventListener("submit", (event) => { event.preventDefault(); Api.token.set(token.value.trim()); signed(); });

@@ -38,14 +38,15 @@ const List = (() => {
     const wanted = Forms.text({ type: "search", placeholder: "Name, status or model", "aria-label": "Only those that hold" });
     const order = Forms.choice([["attention", "Attention first"], ["recent", "Newest activity first"], ["name", "By name"], ["cost", "Most expensive first"]], { "aria-label": "Order" });
     const count = make("span", { role: "status", class: "hint" });
-    const body = make("tbody");
+    const body = make("tbody"), none = make("p", { class: "hint none" }, "Looking for pods …");
     const heads = [["Pod", "left"], ["Status", "left"], ["Context", "left"], ["Requests", ""], ["Cost", ""], ["Model", "left"], ["Last activity", "left"]];
     const table = make("table", { "aria-label": "Pods", class: "pods" },
       make("thead", {}, make("tr", {}, ...heads.map(([words, kind]) => make("th", { scope: "col", class: kind }, words)))), body);
     const create = button("New pod", () => make_(failed), { class: "main" });
     create.disabled = !mayOperate;
     if (!mayOperate) create.title = "This token may look only";
-    home.append(make("div", { class: "bar" }, make("h1", {}, "Pods"), create, make("span", { class: "spacer" }), wanted, order, count), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Pods" }, table));
+    home.append(make("div", { class: "bar" }, make("h1", {}, "Pods"), create, make("span", { class: "spacer" }), wanted, order, count), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Pods" }, none, table));
+    table.hidden = true;
     let rows = [], open = "", timer = 0, closed = false;
     const made = new Map();
 
@@ -68,7 +69,7 @@ const List = (() => {
       found.forEach((row, index) => {
         let line = made.get(row.name);
         if (!line) {
-          const link = make("a", { href: address(row.name) }, row.name);
+          const link = make("a", { href: address(row.name), title: row.name }, row.name);
           line = make("tr", {}, make("th", { scope: "row", class: "left" }, link), ...heads.slice(1).map(([, kind]) => make("td", { class: kind })));
           made.set(row.name, line);
         }
@@ -83,8 +84,13 @@ const List = (() => {
         if (row.name === open) line.setAttribute("aria-current", "true"); else line.removeAttribute("aria-current");
         if (body.children[index] !== line) body.insertBefore(line, body.children[index] || null);
       });
-      count.textContent = found.length === rows.length ? `${num(rows.length)} pods` : `${num(found.length)} of ${num(rows.length)} pods`;
-      if (!rows.length) count.textContent = "No pods yet.";
+      const all = `${num(rows.length)} ${rows.length === 1 ? "pod" : "pods"}`;
+      count.textContent = found.length === rows.length ? all : `${num(found.length)} of ${all}`;
+      table.hidden = !found.length;
+      none.hidden = !table.hidden;
+      none.textContent = rows.length ? "None of the pods holds these words in its name, status or model." : mayOperate
+        ? "No pods yet. A pod is an agent with its session: “New pod” makes one and gives it its first task."
+        : "No pods yet. A pod is an agent with its session; this token may look at those that others make.";
       const waiting = rows.filter((row) => row.status === "waiting").length;
       document.title = (waiting ? `(${waiting}) ` : "") + (open ? open + " · " : "") + "Pods";
     }
@@ -118,17 +124,24 @@ const List = (() => {
     };
   }
 
+  let latest = "";  // the manifest that the last one was made from
   async function make_(failed) {
-    let names;
-    try { names = (await Api.get("manifests")).manifests; } catch (error) { return failed(error); }
+    let names, said;
+    try { ({ manifests: names, descriptions: said } = await Api.get("manifests")); } catch (error) { return failed(error); }
     const manifest = Forms.choice(names.map((name) => [name, name]), { required: "" });
+    if (names.includes(latest)) manifest.value = latest;
+    const about = Forms.field("Manifest", manifest, "-");
+    const describe = () => { about.lastElementChild.textContent = said[manifest.value] || "It says nothing of itself."; };
+    manifest.addEventListener("change", describe);
+    if (names.length) describe();
     const name = Forms.text({ maxlength: "515" }), task = Forms.area({ rows: "6" });
     const fields = names.length
-      ? [Forms.field("Manifest", manifest), Forms.field("Name", name, "How it is found again; left out, it gets one."), Forms.field("Task", task, "Left out, it waits for a first message.")]
-      : [make("p", {}, "This service offers no manifests: `pod serve --manifests FOLDER` names where they lie.")];
+      ? [about, Forms.field("Name", name, "How it is found again: letters, digits, dots and dashes, groups with / between them. Left out, it gets one."), Forms.field("Task", task, "Left out, it waits for a first message.")]
+      : [make("p", {}, "This service offers no manifests: ", make("code", {}, "pod serve --manifests DIR"), " says where they lie.")];
     const found = await Forms.ask("New pod", fields, "Make it", async () => {
       if (!names.length) throw new Error("There is nothing to make one from.");
       const body = { manifest: manifest.value };
+      latest = manifest.value;
       if (name.value.trim()) body.name = name.value.trim();
       if (task.value.trim()) body.task = task.value;
       return Api.post("pods", body);

@@ -6,6 +6,9 @@ const PodView = (() => {
   const STATE_CHANGES = /^(run|approval|input|compaction|segment|tool|request\.completed|mcp|log|permission)/;
   const FIGURE_CHANGES = /^(request\.completed|context|compaction|segment|run\.ended)/;
   const SOON = 500;
+  // Messages that were begun and not sent, by their pods.
+  const drafts = new Map();
+  const when = (facts) => (facts.approvals?.length ? "it is taken once the questions are answered" : /^(running|compacting|queued)$/.test(facts.status) ? "it joins at the next request" : "a run begins with it");
 
   // Does a thing once it is quiet, or has not been for a while: once for all who asked meanwhile, and not twice at a time. What
   // takes long is done less often.
@@ -29,10 +32,10 @@ const PodView = (() => {
     return { ask, now: run, end: () => clearTimeout(timer) };
   }
 
-  function view(home, name, { role, failed, say, wide, again, another }) {
+  function view(home, name, { role, failed, say, tell, wide, again, another }) {
     const mayOperate = role !== "read";
     const ended = new AbortController();
-    const title = make("h1", { tabindex: "-1" }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
+    const title = make("h1", { tabindex: "-1", title: name }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
     const banner = make("p", { class: "banner", role: "status" });
     banner.hidden = true;
     const tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views of " + name });
@@ -58,7 +61,7 @@ const PodView = (() => {
     });
 
     const act = async (words, what) => {
-      try { const found = await what(); if (words) say(words); failed(null); refresh.ask(150); return found; }
+      try { const found = await what(); if (words) tell(words); failed(null); refresh.ask(150); return found; }
       catch (error) { failed(error); return null; }
     };
 
@@ -67,58 +70,66 @@ const PodView = (() => {
     const entry = (seq) => Api.get(Api.path(name, "entries", String(seq)), { whole: "true" });
     const show = (maker, label, panel) => {
       const held = {};
-      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row, true), entry));
+      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row, true), { entry, shown: opened, answer, mayAnswer: mayOperate }));
       return held.list;
     };
+    const wantedEvents = Forms.text({ type: "search", placeholder: "Only events that hold these words", "aria-label": "Only events that hold" });
+    panels.get("events").prepend(wantedEvents);
     const transcript = show(Entries.transcript, "Transcript", "transcript");
     const feed = show(Entries.feed, "Events", "events");
     const story = Story.story();
+    const every = [], called = new Map();
+    const fits = (row) => {
+      const words = wantedEvents.value.trim().toLowerCase();
+      return !words || `${row.event.type} ${row.said || Story.inALine(row.event) || ""}`.toLowerCase().includes(words);
+    };
+    wantedEvents.addEventListener("input", () => { feed.clear(); feed.add(every.filter(fits)); });
     const toEnd = button("Go to the end", () => transcript.end(), { class: "toend" });
     toEnd.hidden = true;
-    panels.get("transcript").append(toEnd);
+    const hollow = make("p", { class: "hint hollow" }, "Nothing has been said yet: the first message begins its work.");
+    hollow.hidden = true;
+    panels.get("transcript").append(toEnd, hollow);
     transcript.view.addEventListener("scroll", () => { toEnd.hidden = transcript.follows; }, { passive: true });
 
-    const state = State.state(panels.get("state"), { name, role, act, changed: (words) => { say(words); again(); }, gone: (open) => {
+    const state = State.state(panels.get("state"), { name, role, act, changed: (words) => { tell(words); again(); }, gone: (open) => {
       if (open > waiting) say(`${open} ${open === 1 ? "question waits" : "questions wait"} for an answer.`);
       waiting = open;
       banner.hidden = !open;
-      banner.replaceChildren(`${num(open)} ${open === 1 ? "question waits" : "questions wait"} for an answer. `, button("Answer", () => { if (!wide.matches) choose("state"); state.focus(); }));
+      banner.replaceChildren(`${num(open)} ${open === 1 ? "question waits" : "questions wait"} for an answer. `, button(mayOperate ? "Answer" : "Look at it", () => answer()));
     } });
+    function answer(label) { if (!wide.matches) choose("state"); state.focus(label); }
     const context = Figures.context(panels.get("context"), { name, mayOperate, act });
     const figures = Figures.timeline(panels.get("figures"), { name, open: opened });
 
     async function opened(seq) {
       const text = make("pre", { tabindex: "0", "aria-label": "The entry" }, "Reading …");
-      Forms.show(`Entry ${seq}`, text);
+      Forms.show(`Entry ${seq}`, [text], state.may.operate ? [["Fork from here …", () => state.forked(seq)], ["Rewind to here …", () => state.rewound(seq)]] : []);
       try {
         const found = await entry(seq);
         text.textContent = `${found.at}\n${found.text}${found.cut ? "\n…" : ""}`;
       } catch (error) { text.textContent = error.message; }
     }
 
-    // -- the record: the whole session, searched
-
-    const wanted = Forms.text({ type: "search", required: "", maxlength: "500" }), found = make("pre", { tabindex: "0", "aria-label": "What was found", class: "words" });
-    const search = make("form", { class: "bar" }, Forms.field("Search the session's record", wanted), make("button", { type: "submit", class: "main" }, "Search"));
-    search.addEventListener("submit", (event) => { event.preventDefault(); looked({ action: "search", query: wanted.value }); });
-    const looked = async (query) => {
-      found.textContent = "Searching …";
-      try { found.textContent = (await Api.get(Api.path(name, "history"), query, ended.signal)).text || "Nothing was found."; }
-      catch (error) { found.textContent = error.message; }
-    };
-    panels.get("record").append(search, make("p", { class: "bar" }, button("Windows", () => looked({ action: "list_windows" })), button("Items", () => looked({ action: "list_items" }))), found);
+    Recall.panel(panels.get("record"), { name, open: opened, signal: ended.signal });
 
     // -- what is said to the agent
 
-    const text = Forms.area({ rows: "2", placeholder: mayOperate ? "A message for the agent: it joins at the next request" : "This token may look only", "aria-label": "Message", "aria-keyshortcuts": "Control+Enter", maxlength: "900000" });
+    const text = Forms.area({ rows: "2", placeholder: mayOperate ? "A message for the agent" : "This token may look only", "aria-label": "Message", "aria-keyshortcuts": "Control+Enter", maxlength: "900000" });
     const send = make("button", { type: "submit", class: "main", title: "Control+Enter" }, "Send");
     text.disabled = send.disabled = !mayOperate;
+    text.value = drafts.get(name) || "";
+    text.addEventListener("input", () => drafts.set(name, text.value));
     const composer = make("form", { class: "composer" }, text, send);
     composer.addEventListener("submit", async (event) => {
       event.preventDefault();
       if (!text.value.trim() || send.disabled) return;
       send.disabled = true;
-      if (await act("It was left for the agent.", () => Api.post(Api.path(name, "messages"), { text: text.value }))) { text.value = ""; transcript.end(); }
+      const said = text.value;
+      const found = await act(waiting ? "It was left for the agent, which takes it once the questions are answered." : "It was left for the agent.", async () => {
+        state.sent(said);
+        try { return await Api.post(Api.path(name, "messages"), { text: said }); } catch (error) { state.arrived(said); throw error; }
+      });
+      if (found) { text.value = ""; drafts.delete(name); transcript.end(); }
       send.disabled = false;
     });
     text.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) composer.requestSubmit(); });
@@ -155,7 +166,17 @@ const PodView = (() => {
 
     // -- what is looked at again as things happen
 
-    const quiet = (what) => async () => { try { await what(); } catch (error) { if (!ended.signal.aborted && error.name !== "AbortError") failed(error); } };
+    const quiet = (what) => async () => { try { await what(); } catch (error) { if (!ended.signal.aborted && error.name !== "AbortError") refused(error); } };
+    // A pod that is not there, or no longer, has nothing to look at.
+    function refused(error) {
+      if (error.status !== 404) return failed(error);
+      ended.abort();
+      failed(null);
+      home.className = "list";
+      home.replaceChildren(make("section", { class: "card none" }, make("h1", { tabindex: "-1" }, "There is no such pod"),
+        make("p", {}, "No pod here is named ", make("b", {}, name), ": it may have been removed, or have another name."), make("a", { href: "#/" }, "All pods")));
+      home.querySelector("h1").focus({ preventScroll: true });
+    }
     const refresh = gently(quiet(async () => {
       const now = await Api.get(Api.path(name), {}, ended.signal);
       if (ended.signal.aborted) return;
@@ -164,6 +185,8 @@ const PodView = (() => {
       status.replaceChildren(List.status(facts.status));
       if (facts.tokens) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
       state.show(facts);
+      if (mayOperate) text.placeholder = `A message for the agent: ${when(facts)} (Control+Enter sends)`;
+      hollow.hidden = facts.status !== "new" || transcript.rows.some((row) => row.kind !== "note");
     }));
     const freshContext = gently(quiet(async () => { if (active === "context") await context.look(ended.signal); }));
     const freshFigures = gently(quiet(async () => { if (active === "figures") await figures.look(ended.signal); }));
@@ -173,7 +196,13 @@ const PodView = (() => {
       if (dropped) transcript.drop(dropped);
       transcript.add(added);
       for (const row of changed) transcript.changed(row);
-      feed.add(events.filter((event) => event.type !== "text.delta").map((event) => ({ seq: event.seq, at: event.at, event })));
+      for (const event of events) {
+        if (event.type === "input.received") state.arrived(event.text);
+        for (const call of event.type === "request.completed" ? event.calls : []) called.set(call.call_id, call.name);
+      }
+      const rows = events.filter((event) => event.type !== "text.delta").map((event) => ({ seq: event.seq, at: event.at, event, said: event.type === "tool.started" ? called.get(event.call_id) : undefined }));
+      every.push(...rows);
+      feed.add(rows.filter(fits));
       let state_ = false, figures_ = false;
       for (const event of events) {
         if (event.type === "request.started") {
@@ -194,7 +223,7 @@ const PodView = (() => {
     Api.follow(name, 0, {
       lot,
       state: (now) => { live = now; link.textContent = { live: "live", connecting: "connecting …", waiting: "no connection: trying again" }[now]; link.dataset.state = now; if (now === "live") refresh.ask(); },
-      refused: (error) => { if (error.kind === "another_pod") return another(); link.textContent = "closed"; failed(error); },
+      refused: (error) => { if (error.kind === "another_pod") return another(); link.textContent = "closed"; refused(error); },
     }, ended.signal);
     title.focus({ preventScroll: true });
     return { close: () => { ended.abort(); refresh.end(); freshContext.end(); freshFigures.end(); transcript.close(); feed.close(); } };

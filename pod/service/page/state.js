@@ -14,22 +14,23 @@ const State = (() => {
 
     // -- controls
 
-    const stop = button("Stop", () => act("It ends before its next request.", () => Api.post(Api.path(name, "stop"))));
+    const stop = button("Stop", async () => { if (await act("It ends before its next request.", () => Api.post(Api.path(name, "stop")))) busy("It was told to stop: it ends before its next request."); });
     const resume = button("Go on", () => act("It goes on.", () => Api.post(Api.path(name, "resume"))));
-    const fork = button("Fork …", forked), rewind = button("Rewind …", rewound), clear = button("Clear …", cleared);
-    const take = button("Export", exported), remove = button("Delete …", removed);
+    const fork = button("Fork …", () => forked()), rewind = button("Rewind …", () => rewound()), clear = button("Clear …", cleared);
+    const take = button("Export", exported), remove = button("Delete …", removed, { class: "grave" });
     const controls = make("div", { class: "bar", role: "group", "aria-label": "Controls" }, stop, resume, fork, rewind, clear, take, remove);
     for (const each of [fork, rewind, clear]) hush(each, may.operate);
     for (const each of [take, remove]) hush(each, may.admin);
+    stop.disabled = resume.disabled = true;
 
-    async function forked() {
-      const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*" });
+    async function forked(after = "") {
+      const called = Forms.text({ required: "", maxlength: "515", value: name + "-fork" }), at = Forms.text({ inputmode: "numeric", pattern: "[0-9]*", value: String(after) });
       const found = await Forms.ask("Fork " + name, [Forms.field("Name of the new pod", called), Forms.field("After entry", at, "Left out, it begins where this one stands.")], "Fork",
         () => Api.post(Api.path(name, "fork"), { name: called.value.trim(), ...(at.value ? { at: Number(at.value) } : {}) }));
       if (found) location.hash = List.address(found.pod);
     }
-    async function rewound() {
-      const to = Forms.text({ required: "", inputmode: "numeric", pattern: "[0-9]+" });
+    async function rewound(after = "") {
+      const to = Forms.text({ required: "", inputmode: "numeric", pattern: "[0-9]+", value: String(after) });
       const found = await Forms.ask("Rewind " + name, [Forms.field("To entry", to, "What came after it is no longer part of the session; the record keeps it.")], "Rewind",
         () => Api.post(Api.path(name, "rewind"), { to: Number(to.value) }));
       if (found) changed(`It was taken back to entry ${num(Number(to.value))}.`);
@@ -41,8 +42,10 @@ const State = (() => {
     async function removed() {
       const typed = Forms.text({ required: "", autocapitalize: "none" });
       const found = await Forms.ask("Delete " + name, [make("p", {}, "Its log, its artifacts and all that it remembers go for good. Files in its working folder stay."), Forms.field("Its name, to be sure", typed)], "Delete",
-        () => { if (typed.value !== name) throw new Error("That is not its name."); return Api.post(Api.path(name), {}, "DELETE"); });
-      if (found) location.hash = "#/";
+        () => { if (typed.value !== name) throw new Error("That is not its name."); return Api.post(Api.path(name), {}, "DELETE"); }, "grave");
+      if (!found) return;
+      location.hash = "#/";
+      act(`${name} was deleted.`, async () => found);
     }
     async function exported() {
       await act("It was exported.", async () => {
@@ -56,8 +59,9 @@ const State = (() => {
 
     const asked = new Map();
     const questions = make("div");
+    const reach = (scope) => [scope, { run: "a yes holds for the rest of this run", once: "a yes is for this call alone" }[scope]];
     function question(one) {
-      const scope = Forms.choice(one.scope === "run" ? [["run", "for the rest of this run"], ["once", "this call alone"]] : [["once", "this call alone"], ["run", "for the rest of this run"]], { "aria-label": "How far a yes reaches" });
+      const scope = Forms.choice(one.scope === "run" ? ["run", "once"].map(reach) : ["once", "run"].map(reach), { "aria-label": "How far a yes reaches" });
       const message = Forms.text({ placeholder: "Why, for the agent (may stay empty)", "aria-label": "Message with the answer", maxlength: "2000" });
       const answered = (approve) => act(approve ? "Approved." : "Denied.", async () => {
         await Api.post(Api.path(name, "approvals", one.id), { approve, message: message.value, ...(approve ? { scope: scope.value } : {}) });
@@ -65,11 +69,12 @@ const State = (() => {
         for (const control of made.querySelectorAll("button, select, input")) control.disabled = true;
         if (held) (questions.querySelector("button:not(:disabled)") || home.closest(".pod").querySelector("h1")).focus();
       });
+      for (const each of [scope, message]) hush(each, may.operate);
       const yes = hush(button("Approve", () => answered(true), { class: "main" }), may.operate), no = hush(button("Deny", () => answered(false)), may.operate);
-      const made = make("article", { class: "asked", "aria-label": one.summary }, make("p", {}, make("b", {}, one.tool), " ", one.summary));
+      const made = make("article", { class: "asked", "aria-label": one.summary }, Entries.asked(one));
       if (one.details) made.append(make("pre", { tabindex: "0", "aria-label": "Details" }, one.details));
       if (one.diff) made.append(Entries.difference(one.diff));
-      made.append(make("p", { class: "bar" }, yes, scope, no), message);
+      made.append(message, make("p", { class: "bar" }, yes, no, scope));
       return made;
     }
 
@@ -81,7 +86,7 @@ const State = (() => {
     const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), processes = card("Processes in the background"), servers = card("Servers of tools"), more = card("About");
     for (const each of [answers, tasks, queued, processes, servers]) each.hidden = true;
     const last = make("p", { class: "words" });
-    const told = make("dl", { class: "facts" });
+    const told = make("dl", { class: "facts lines" });
     more.append(told);
     home.append(make("section", { class: "card", "aria-label": "How it stands" }, head, doing, controls, last), answers, tasks, queued, processes, servers, more);
 
@@ -91,37 +96,58 @@ const State = (() => {
     };
     const items = (found) => make("ul", { class: "plain" }, ...found.map((words) => make("li", {}, words)));
 
+    // Messages that the agent has not taken: those on record, and those that were left from here and lie in its inbox.
+    const left = [];
+    function waits() {
+      const inbox = facts?.inbox || 0, others = Math.max(inbox - left.length, 0);
+      const more = others && facts.approvals?.length ? [`${num(others)} left before this page was opened, or elsewhere: taken once the questions are answered`] : [];
+      fill(queued, [...(facts?.queued || []), ...left, ...more], (found) => items(found.map((text) => text.slice(0, 500))));
+    }
+    const sent = (text) => { left.push(text); waits(); };
+    function arrived(text) {
+      const at = left.indexOf(text);
+      if (at >= 0) { left.splice(at, 1); waits(); }
+    }
+
     function show(now) {
       facts = now;
-      const ended = facts.ended;
+      const ended = facts.ended, open = facts.approvals || [];
       head.replaceChildren(...pairs([
         ["status", List.status(facts.status)], ["requests", num(facts.totals?.requests)], ["cost", money(facts.cost_usd)],
         ["segments", num(facts.totals?.segments)], ["compactions", num(facts.totals?.compactions)], ["prunes", num(facts.totals?.prunes)],
       ]));
-      const problem = ended && ended.status !== "finished" && ended.result && (ended.result.error || ended.result.reason);
+      const problem = ended && ended.status !== "finished" && ended.result && (ended.result.error || ended.result.message || ended.result.reason);
       last.textContent = [problem, ...(facts.lost || [])].filter(Boolean).join(" ");
       last.hidden = !last.textContent;
+      last.classList.toggle("wrong", facts.status === "failed" || Boolean(facts.lost?.length));
       stop.disabled = !may.operate || !AT_WORK.has(facts.status);
-      for (const each of [rewind, clear]) each.disabled = !may.operate || AT_WORK.has(facts.status);
-      remove.disabled = !may.admin || AT_WORK.has(facts.status);
-      resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished";
-      const open = facts.approvals || [];
+      resume.disabled = !may.operate || AT_WORK.has(facts.status) || facts.status === "new" || facts.status === "finished" || facts.status === "idle" || open.length > 0;
+      for (const [each, allowed] of [[rewind, may.operate], [clear, may.operate], [remove, may.admin]]) {
+        each.disabled = !allowed || AT_WORK.has(facts.status);
+        each.title = !allowed ? "This token may not do that" : AT_WORK.has(facts.status) ? "It runs: stop it first" : "";
+      }
+      stop.title = may.operate ? "The run ends before its next request" : "This token may not do that";
+      resume.title = !may.operate ? "This token may not do that" : open.length ? "The questions come first" : "What is unfinished goes on";
       const ids = new Set(open.map((one) => one.id));
       for (const [id, made] of asked) if (!ids.has(id)) { made.remove(); asked.delete(id); }
       for (const one of open) if (!asked.has(one.id)) { asked.set(one.id, question(one)); questions.append(asked.get(one.id)); }
       answers.hidden = !open.length;
       fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || "○"} ${task.title || task.text || task.id}${task.note ? " — " + task.note : ""} (${(task.status || "").replaceAll("_", " ")})`)));
-      fill(queued, facts.queued || [], (found) => items(found.map((text) => text.slice(0, 500))));
+      waits();
       fill(processes, facts.processes || [], (found) => items(found.map((job) => `${job.id}: ${job.status}${job.exit_code ?? null ? ", exit code " + job.exit_code : ""}, pid ${job.pid}, since ${(job.started_at || "").slice(0, 19).replace("T", " ")}: ${(job.command || "").slice(0, 300)}`)));
       fill(servers, facts.servers || [], (found) => items(found.map((one) => `${one.server}: ${one.state}${one.why ? ", " + one.why : ""}, ${num(one.tools)} tools`)));
       told.replaceChildren(...pairs([
-        ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", (facts.created || "-").slice(0, 19).replace("T", " ")],
+        ["name", name], ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", facts.created ? Entries.clock(facts.created) : "-"],
         ["permissions", facts.settings?.permissions?.profile || "-"], ["sandbox", facts.settings?.sandbox?.mode || "-"],
         ["tokens in, cached, out", facts.totals ? [facts.totals.prompt_tokens, facts.totals.cached_tokens, facts.totals.output_tokens].map(num).join(", ") : "-"],
       ]));
       gone(open.length);
     }
-    return { show, doing: (words) => { doing.textContent = words; doing.hidden = !words; }, focus: () => { const first = questions.querySelector("button:not(:disabled)"); if (first) first.focus(); } };
+    function busy(words) { doing.textContent = words; doing.hidden = !words; }
+    return { show, sent, arrived, forked, rewound, may, doing: busy, focus: (label) => {
+      const where = asked.get(label) || questions, first = where.querySelector("button:not(:disabled)") || where.querySelector("pre");
+      if (first) first.focus();
+    } };
   }
 
   return { state };

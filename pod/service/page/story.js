@@ -47,6 +47,7 @@ const Story = (() => {
     "tool.completed": (e) => [e.name, e.status, e.summary].join(" · "),
     "permission.denied": (e) => `${e.tool}: ${e.reason}`,
     "approval.asked": (e) => e.summary,
+    "context.measured": (e) => `${e.cause}: ${tokens(e.rewritten)} written to the cache anew${e.cost_usd ? `, ${money(e.cost_usd)}` : ""}`,
     "approval.answered": (e) => (e.approved ? "approved" : "denied") + (e.by ? " by " + e.by : ""),
   };
   const inALine = (event) => (SHOWN[event.type] ? SHOWN[event.type](event) : line(event));
