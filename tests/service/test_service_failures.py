@@ -23,7 +23,7 @@ async def test_a_manifest_with_a_mistake_is_told_with_its_place_and_nothing_is_m
     rig.manifest("odd", "[compaction]\nthreshold = nan\n")
     async with rig.up() as up:
         answer = await up.post("/v1/pods", {"manifest": "odd", "name": "p"})
-        assert answer.status_code == 422 and answer.json()["error"] == "not_possible"
+        assert answer.status_code == 422 and answer.json()["error"] == "unfit_manifest"
         assert "odd.toml:7" in answer.json()["message"] and "threshold" in answer.json()["message"]
         assert (await up.get("/v1/pods/p")).status_code == 404
 
