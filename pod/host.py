@@ -19,6 +19,7 @@ from pod.manifest import Loaded, Manifest
 from pod.options import HomeOptions
 from pod.pod import Pod
 from pod.result import EXIT, OutputT, RunResult, V, failed_result, last_result, result_without_run
+from worker.cancelling import really_cancelled
 from worker.errors import alone, holds, told
 from worker.ids import uuid7
 
@@ -245,12 +246,14 @@ class PodHost:
                 try:
                     return await hosted.drive(pod)
                 except cancelled:
-                    # Its end is on record: whoever asks for the result gets that.
-                    hosted.ended = last_result(pod.state, hosted.name)
+                    if really_cancelled():
+                        # Its end is on record: whoever asks for the result gets that.
+                        hosted.ended = last_result(pod.state, hosted.name)
                     raise
         except BaseException as error:
-            if holds(error, cancelled):
+            if holds(error, cancelled) and really_cancelled():
                 raise
+            # A cancellation that nobody asked for (a model or a handler waited for a task that was cancelled) is a failure like another.
             hosted.error = error = alone(error)
             if isinstance(error, KeyboardInterrupt):
                 self._interrupted = error

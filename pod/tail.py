@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pod.errors import PodNotFound
 from pod.log.folder import PodFolder
 from pod.log.lines import Line
 from pod.log.segment import Damage, scan
@@ -31,6 +32,7 @@ class Tail:
     _offset: int = field(default=0, init=False, repr=False)
     _seen: tuple[int, int, int] | None = field(default=None, init=False, repr=False)
     _room: int = field(default=0, init=False, repr=False)
+    _owner: str = field(default="", init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._reader = SessionReader(self.folder)
@@ -39,13 +41,17 @@ class Tail:
         """What was written since, at most so many entries, of a mebibyte together: empty where that is nothing. Damage is passed over.
         Blocks.
 
-        Raises `PodNotFound`, `LogDamaged` and its kin where the active segment does not begin as one, `OSError`.
+        Raises `PodNotFound`, also where another pod has taken the name since, `LogDamaged` and its kin where the active segment does
+        not begin as one, `OSError`.
         """
         found: list[Line] = []
         self._room = MOST_BYTES
         while not self._is_full(found, most):
             # The pointer first: a log that it no longer names is written no more, and is read to its end below.
-            active = self.folder.pointer().segment
+            pointer = self.folder.pointer()
+            active, self._owner = pointer.segment, self._owner or pointer.owner
+            if pointer.owner != self._owner:
+                raise PodNotFound(f"the pod {self.folder.name!r} that was read is gone: another one has its name")
             if not self._segment and not self._place():
                 break
             self._take(found, most)

@@ -132,12 +132,12 @@ class Telemetry:
             opened.failed = opened.failed or _kind(error)
             raise
         finally:
+            context.detach(current)
+            _open.reset(mine)
             try:
                 self._ended(opened)
             finally:
-                span.end()
-                context.detach(current)
-                _open.reset(mine)
+                span.end()  # whatever that raises, what begins next stands below another span
 
     def _ended(self, opened: _Open) -> None:
         span = opened.span

@@ -118,13 +118,13 @@ class Api:
 
     async def events(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/events, as one page."""
-        folder = await self._folder(asked)
-        with self.care.reader(folder, asked.query.after) as reader:
-            try:
+        folder = await anyio.to_thread.run_sync(self.care.followed, asked.args["name"], asked.query.after)
+        try:
+            with self.care.reader(folder, asked.query.after) as reader:
                 found = await reader.page(asked.query.limit, asked.query.wait)
-            finally:
-                self.care.left(folder.name)
-            return Answered(200, s.EventPage(events=[e.model_dump(mode="json") for e in found], last=reader.after))
+        finally:
+            self.care.left(folder.name)
+        return Answered(200, s.EventPage(events=[e.model_dump(mode="json") for e in found], last=reader.after))
 
     async def timeline(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/timeline."""
@@ -222,6 +222,9 @@ class Api:
         folder, body = await self._folder(asked), asked.body
         label = asked.args["id"]
         if label not in await anyio.to_thread.run_sync(self._questions, folder):
+            # Under this very id it may have been answered: the service ended before it could say so.
+            if await anyio.to_thread.run_sync(inbox.used, folder, asked.id) is not None:
+                return Answered(202, s.Taken(id=asked.id, running=await anyio.to_thread.run_sync(folder.is_busy)))
             raise Missing(f"no question {label[:100]!r} is open in pod {folder.name!r}")
         args = {"id": label, "by": asked.holder.name, "scope": body.scope, "message": body.message}
         kind = "approve" if body.approve else "deny"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,33 +14,33 @@ from typing import Any, BinaryIO, cast
 
 import anyio
 import anyio.to_thread
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, PodNotFound, StoreError, UsageProblem
+from pod.errors import PodError, UsageProblem
 from pod.host import PodHost, RestartPolicy
 from pod.log.files import label_of
 from pod.log.folder import check_name, default_home, local_home
 from pod.service import openapi, page, schemas
 from pod.service.access import Holder, Hosts, Tokens
-from pod.service.api import Answered, Api, Asked, Missing
-from pod.service.care import Care, InUse
+from pod.service.api import Answered, Api, Asked
+from pod.service.care import Care
 from pod.service.door import Door
 from pod.service.metrics import Metrics
-from pod.service.once import Given, KeyInUse, KeyReused, Once
+from pod.service.once import Given, Once
 from pod.service.operations import EVENTS, EXPORT, OPERATIONS, Operation
-from pod.service.shelf import NotOnTheShelf, Shelf, Unfit
+from pod.service.paths import named, told_apart
+from pod.service.refusals import EXPECTED, failed, http_error, problem, refused
+from pod.service.shelf import Shelf
 from pod.service.sse import EventStream
 from pod.service.telling import Telling
 from pod.service.webhooks import Webhook
 from pod.transfer import export_pod
 from worker import tracing
-
-logger = logging.getLogger("pod.service")
 
 READERS, READERS_EACH = 2_000, 500
 """Streams of events at once at most: of all, and of one token where there are several."""
@@ -60,23 +59,6 @@ SETTLE = 1.0
 
 NOT_BEGUN = "the service was not begun: an app that mounts it enters its `running()` in its own lifespan (docs/service.md, In a service of your own)"
 """What is said where nobody runs the life of the service."""
-
-_STATUS: tuple[tuple[type[PodError], int, str], ...] = (
-    (PodNotFound, 404, "no_such_pod"),
-    (NotOnTheShelf, 404, "no_such_manifest"),
-    (Missing, 404, "not_there"),
-    (PodExists, 409, "name_taken"),
-    (NotSettled, 409, "not_settled"),
-    (PodBusy, 409, "in_use"),
-    (InUse, 409, "in_use"),
-    (KeyInUse, 409, "key_in_use"),
-    (KeyReused, 422, "key_reused"),
-    (Unfit, 422, "unfit_manifest"),
-    (UsageProblem, 422, "not_possible"),
-    (LogDamaged, 409, "damaged"),
-    (StoreError, 503, "store"),
-    (PodError, 409, "refused"),
-)
 
 
 def create_app(
@@ -149,7 +131,7 @@ class Service:
         self._telemetry = None if telemetry is None else tracing.Guarded(telemetry)
         self.api = Api(self.care)
         self._document = openapi.document(OPERATIONS)
-        self._door = Door(self._starlette(), tokens, hosts)
+        self._door = Door(told_apart(self._starlette()), tokens, hosts)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """The ASGI app."""
@@ -209,7 +191,7 @@ class Service:
             Route("/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._metrics_text, methods=["GET"]),
         ]
-        handlers: Any = {HTTPException: _http_error, Exception: _failed}
+        handlers: Any = {HTTPException: http_error, Exception: failed}
         return Starlette(routes=[*routes, *more, *page.routes()], lifespan=lifespan, exception_handlers=handlers)
 
     async def _health(self, request: Request) -> Response:
@@ -228,27 +210,20 @@ class Service:
     def _endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             holder: Holder = request.scope["holder"]
+            request.scope["path_params"] = named(request.path_params)
             if not holder.may(operation.role):
-                return _problem(
+                return problem(
                     403, "not_allowed", f"this token has the role {holder.role!r}; {operation.role!r} is needed"
                 )
             if self._closing is None:
-                return _problem(503, "not_begun", NOT_BEGUN)
+                return problem(503, "not_begun", NOT_BEGUN)
             if self._closing.is_set():
-                return _problem(503, "ending", "the service comes to its end")
+                return problem(503, "ending", "the service comes to its end")
             try:
                 with tracing.using(self._telemetry), tracing.incoming(_trace(request)):
                     return await self._answer(operation, request, holder)
-            except ValidationError as error:
-                return _problem(422, "not_possible", schemas.complaint(error))
-            except PodNotFound as error:
-                name = request.path_params.get("name")
-                said = (
-                    f"there is no pod named {name!r}; GET /v1/pods lists those that there are" if name else str(error)
-                )
-                return _problem(404, "no_such_pod", said[:2_000])
-            except PodError as error:
-                return _refusal(error)
+            except EXPECTED as error:
+                return refused(request, error)
 
         return endpoint
 
@@ -257,7 +232,11 @@ class Service:
         query = None if operation.query is None else operation.query.model_validate(dict(request.query_params))
         if operation.name == EXPORT:
             return await self._export(check_name(args["name"]))
-        if operation.name == EVENTS and "text/event-stream" in request.headers.get("accept", ""):
+        if (
+            operation.name == EVENTS
+            and request.method == "GET"
+            and "text/event-stream" in request.headers.get("accept", "")
+        ):
             assert isinstance(query, schemas.Following)
             return await self._stream(check_name(args["name"]), _last_id(request, query.after), holder.name)
         assert operation.handler is not None
@@ -280,7 +259,7 @@ class Service:
         told = {**args, "by": holder.name}
         asked = b"\0".join([operation.name.encode(), json.dumps(told).encode(), body.model_dump_json().encode()])
         try:
-            given = await anyio.to_thread.run_sync(self._once.look, label, asked)
+            given = await anyio.to_thread.run_sync(self._once.look, label, asked, operation.again)
             if given is None:
                 given = await self._done_once(operation, Asked(holder, args, query, body, label), label, asked)
             return JSONResponse(given.body, given.status)
@@ -299,11 +278,11 @@ class Service:
         return given
 
     async def _stream(self, name: str, after: int, holder: str) -> Response:
-        folder = await anyio.to_thread.run_sync(self.care.folder, name)
+        folder = await anyio.to_thread.run_sync(self.care.followed, name, after)
         mine, whole = self._readers[holder] >= self._readers_each, self._readers.total() >= READERS
         if mine or whole:
             many = READERS if whole else self._readers_each
-            return _problem(
+            return problem(
                 429,
                 "too_many_readers",
                 f"{many:,} readers are here already{'' if whole else ' with this token'}: come back in a moment",
@@ -362,27 +341,3 @@ def _last_id(request: Request, after: int) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= 15):
         raise UsageProblem("Last-Event-ID: the number of an event")
     return int(given)
-
-
-def _problem(status: int, kind: str, message: str, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"error": kind, "message": message}, status, headers)
-
-
-def _refusal(error: PodError) -> JSONResponse:
-    status, kind = next((status, kind) for cls, status, kind in _STATUS if isinstance(error, cls))
-    return _problem(status, kind, str(error)[:2_000])
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    where = "GET /openapi.json describes all that there is"
-    kind, said = {
-        404: ("no_such_path", f"there is nothing at {request.url.path[:200]}; {where}"),
-        405: ("no_such_method", f"{request.method[:20]} is nothing that can be done there; {where}"),
-    }.get(error.status_code, ("refused", str(error.detail)))
-    return _problem(error.status_code, kind, said, dict(error.headers or {}))
-
-
-async def _failed(request: Request, error: Exception) -> Response:
-    logger.error("a request failed: %s %s", request.method, request.url.path, exc_info=error)
-    return _problem(500, "internal", f"the service failed on this request ({type(error).__name__}); its log says where")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from pod.errors import PodBusy, PodError, PodExists, UsageProblem
 from pod.events import Event
 from pod.host import Hosted, PodHost, RestartPolicy
 from pod.log import inbox
+from pod.log.bounded import last_number
 from pod.log.files import Files, label_of
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import ManifestError, load_manifest
@@ -36,11 +38,19 @@ from pod.service.telling import Telling
 from pod.service.webhooks import KINDS
 from worker.errors import ConfigError
 
+logger = logging.getLogger("pod.service")
+
 DUE = frozenset({"stopped short", "answered", "queued", "yielded"})
 """How pods stand that somebody should go on with."""
 
 ELSEWHERE = 1.0
 """Seconds between two looks at a pod that another process has open, while something waits for it."""
+
+RESTS = (0.1, 1.0, 4.0, 15.0, 60.0)
+"""Seconds before each further look at a pod that the system could not give."""
+
+LOOKED_AT = 4 * 1024 * 1024
+"""Bytes from the end of a log within which its last number is looked for, before somebody reads on in it."""
 
 OVER = frozenset({"new", "finished", "failed", "limit", "cancelled", "yielded"})
 """How pods stand whose last run is over."""
@@ -54,6 +64,10 @@ T = TypeVar("T")
 
 class InUse(PodError):
     """The pod runs in this service, or is about to."""
+
+
+class AnotherPod(PodError):
+    """A reader goes on from an entry that the pod does not have: it has read another one of that name."""
 
 
 @dataclass(eq=False)
@@ -93,6 +107,24 @@ class Care:
         """The folder of a pod that exists. Blocks. Raises `UsageProblem`, `PodNotFound`."""
         folder = PodFolder(self.home, check_name(name))
         folder.pointer()
+        return folder
+
+    def followed(self, name: str, after: int) -> PodFolder:
+        """The folder of a pod whose events are read from entry `after` on. Blocks. Raises `AnotherPod` where it has no such entry yet,
+        and as `folder` does.
+        """
+        folder = self.folder(name)
+        if after and label_of(self.home) == str(self.home):
+            path = folder.segment_path(folder.pointer().segment)
+            try:
+                last = last_number(path, most=LOOKED_AT)
+            except UsageProblem:
+                last = None  # whoever reads it says what is wrong
+            if last is not None and after > last:
+                raise AnotherPod(
+                    f"pod {name!r} has {last} entries, none with the number {after}: another pod has taken the name since, or the file "
+                    "was put back; read its events from 0"
+                )
         return folder
 
     def reader(self, folder: PodFolder, after: int) -> Reader:
@@ -200,6 +232,8 @@ class Care:
             await what()
             while name in self._again:
                 await self._run(name, self._again.pop(name))
+        except Exception as error:  # one pod's trouble is no other's, and not the service's
+            logger.error("pod %s can't be looked after until something is asked of it: %s", name, error, exc_info=error)
         finally:
             self._busy.discard(name)
             self._again.pop(name, None)
@@ -209,7 +243,7 @@ class Care:
         """Runs a pod until nothing is left that it should go on with. What a run has left lying is not tried again and again."""
         folder, seen = PodFolder(self.home, name), frozenset[str]()
         while True:
-            look, waiting = await anyio.to_thread.run_sync(_standing, folder)
+            look, waiting = await self._looked(folder)
             news = waiting.keys() - seen
             if look is not None and look.busy and news:
                 await anyio.sleep(ELSEWHERE)  # its process takes them at its next request, unless it ends before
@@ -223,6 +257,14 @@ class Care:
             if result is None:
                 return
             self.told(result)
+
+    async def _looked(self, folder: PodFolder) -> tuple[Glance | None, dict[str, str]]:
+        """`_standing`, tried again with rests where the system fails for a while (too many files open). Raises `OSError`."""
+        for rest in RESTS:
+            with suppress(OSError):
+                return await anyio.to_thread.run_sync(_standing, folder)
+            await anyio.sleep(rest)
+        return await anyio.to_thread.run_sync(_standing, folder)
 
     async def _compact(self, name: str, focus: str | None) -> None:
         async def drive(pod: Pod) -> RunResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -12,6 +13,10 @@ from typing import Any
 import anyio
 from hypercorn.config import Config
 from hypercorn.events import Updated
+
+from worker.errors import alone
+
+logger = logging.getLogger("pod.service")
 
 MOST = 4_096
 """Connections at once, unless another number is given."""
@@ -59,6 +64,13 @@ def _counting(server: type[Any]) -> type[Any]:
         left = False
 
         async def run(self) -> None:
+            try:
+                await self._counted()
+            except Exception as error:
+                # Whatever the other end sent or did, it is this connection's alone: raised on, it would end the whole server.
+                logger.info("a connection was closed that the server could not go on with: %r", alone(error))
+
+        async def _counted(self) -> None:
             connections: Connections | None = getattr(self.config, "connections", None)
             if connections is None:
                 await whole(self)
@@ -86,7 +98,10 @@ def _counting(server: type[Any]) -> type[Any]:
                 if connections.refusing < REFUSING:
                     connections.refusing += 1
                     try:
-                        with anyio.move_on_after(MOMENT), suppress(OSError, anyio.BrokenResourceError):
+                        with (
+                            anyio.move_on_after(MOMENT),
+                            suppress(Exception),
+                        ):  # it has gone, in the library's own words
                             await _told(self)
                     finally:
                         connections.refusing -= 1

@@ -2,7 +2,7 @@
 
 A key that comes again with the same request gets the same answer, without the request being done again; with another request
 it is refused. Where the process died in between, the request is done again under the key's own command id, which a pod takes
-once.
+once; one that has no such id (a fork, a clear) might be done twice, so it is refused.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ class KeyReused(UsageProblem):
 
 class KeyInUse(UsageProblem):
     """The request with this key is being done just now."""
+
+
+class OutcomeUnknown(UsageProblem):
+    """The service ended, or failed, while it did the request with this key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,11 @@ class Once:
         """The request is over."""
         self._busy.discard(label)
 
-    def look(self, label: str, asked: bytes) -> Given | None:
-        """The answer that was given before, if any; else the key is on record as that of this request.
+    def look(self, label: str, asked: bytes, again: bool) -> Given | None:
+        """The answer that was given before, if any; else the key is on record as that of this request. `again` says whether a request
+        that was begun and never answered may be done again.
 
-        Raises `KeyReused`, `OSError`.
+        Raises `KeyReused`, `OutcomeUnknown`, `OSError`.
         """
         digest = hashlib.sha256(asked).hexdigest()
         try:
@@ -83,7 +88,14 @@ class Once:
             return None
         if found.get("asked") != digest:
             raise KeyReused("this Idempotency-Key was used for another request: nothing was done; take another key")
-        return Given(found["status"], found["body"]) if "status" in found else None
+        if "status" in found:
+            return Given(found["status"], found["body"])
+        if not again:
+            raise OutcomeUnknown(
+                "the service ended or failed while it did this request, so it may be done or not: look how the pod stands, and where it is "
+                "not done, ask with another Idempotency-Key"
+            )
+        return None
 
     def answered(self, label: str, asked: bytes, given: Given) -> None:
         """Puts the answer on record."""

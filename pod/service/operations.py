@@ -18,7 +18,8 @@ Handler: TypeAlias = Callable[[Api, Asked], Awaitable[Answered]]
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """One operation. `answers` gives the model of each good answer by its status, `refusals` the statuses of others, beside those that
-    any request can get. One without a handler is answered by the app itself, in another form than JSON.
+    any request can get. `again` says whether it does no harm to do it twice under one id. One without a handler is answered by the app
+    itself, in another form than JSON.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Operation:
     query: type[BaseModel] | None = None
     refusals: tuple[int, ...] = ()
     media: str = "application/json"
+    again: bool = True
 
     @property
     def writes(self) -> bool:
@@ -64,7 +66,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         name=EVENTS, method="GET", path=f"{_POD}/events", role="read", handler=Api.events,
         says="The events of a pod: a page of them, or with `Accept: text/event-stream` all that come (`Last-Event-ID` goes on).",
-        answers={200: s.EventPage}, query=s.Following, refusals=(404, 422, 429),
+        answers={200: s.EventPage}, query=s.Following, refusals=(404, 409, 422, 429),
     ),
     Operation(
         name="sendMessage", method="POST", path=f"{_POD}/messages", role="operate", handler=Api.message,
@@ -95,15 +97,15 @@ OPERATIONS: tuple[Operation, ...] = (
         says="Goes on with a run that ended early.", answers={202: s.Taken}, body=s.Nothing, refusals=(404,),
     ),
     Operation(
-        name="fork", method="POST", path=f"{_POD}/fork", role="operate", handler=Api.fork,
+        name="fork", again=False, method="POST", path=f"{_POD}/fork", role="operate", handler=Api.fork,
         says="A new pod that begins where this one stood.", answers={201: s.Forked}, body=s.Fork, refusals=(404,),
     ),
     Operation(
-        name="rewind", method="POST", path=f"{_POD}/rewind", role="operate", handler=Api.rewind,
+        name="rewind", again=False, method="POST", path=f"{_POD}/rewind", role="operate", handler=Api.rewind,
         says="Takes a pod that does not run back to an earlier point.", answers={200: s.Rewound}, body=s.Rewind, refusals=(404,),
     ),
     Operation(
-        name="clear", method="POST", path=f"{_POD}/clear", role="operate", handler=Api.clear,
+        name="clear", again=False, method="POST", path=f"{_POD}/clear", role="operate", handler=Api.clear,
         says="Begins the session of a pod that does not run anew; nothing of before is carried over.", answers={200: s.Cleared},
         body=s.Nothing, refusals=(404,),
     ),
@@ -133,7 +135,7 @@ OPERATIONS: tuple[Operation, ...] = (
         says="What there is to say of a pod.", answers={200: s.Facts}, refusals=(404, 409, 422),
     ),
     Operation(
-        name="removePod", method="DELETE", path=_POD, role="admin", handler=Api.remove,
+        name="removePod", again=False, method="DELETE", path=_POD, role="admin", handler=Api.remove,
         says="Removes a pod that does not run, for good.", answers={200: s.Removed}, refusals=(404,),
     ),
 )  # fmt: skip

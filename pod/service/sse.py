@@ -60,7 +60,7 @@ class EventStream:
         while await self._sent(send, {"type": "http.response.body", "body": text, "more_body": True}):
             try:
                 event = await self._reader.next()
-            except PodError:
+            except (PodError, OSError):
                 break  # it was removed, or its log can't be read any more: asking anew says why
             text = b": nothing new\n\n" if event is None else frame(event)
         await self._sent(send, {"type": "http.response.body", "body": b""})

@@ -25,6 +25,7 @@ import httpx2
 from pod.errors import PodError, UsageProblem
 from pod.service.outbox import Due, Outbox, labels
 from pod.service.webhooks import Webhook, signed
+from worker.errors import alone
 from worker.models.transport import is_loopback
 from worker.tls import tls
 
@@ -49,11 +50,12 @@ BUSY = frozenset({429, 503})
 @dataclass(frozen=True, slots=True)
 class Retries:
     """When an attempt follows one that failed: after `first` seconds, then twice as long each time, `most` at most (a fifth of it at
-    random), or when the receiver asks to be asked. `whole` seconds after the first attempt an event is given up.
+    random), or when the receiver asks to be asked, `asked` at most. `whole` seconds after the first attempt an event is given up.
     """
 
     first: float = 5.0
     most: float = 3_600.0
+    asked: float = 3_600.0
     whole: float = 86_400.0
 
     def pause(self, tries: int, chance: float) -> float:
@@ -65,6 +67,10 @@ RETRIES = Retries()
 
 SWEEP, SWEEP_SHARED = 30.0, 300.0
 """Seconds between two looks at the logs of all watched pods, for what other processes wrote: of a home that is a folder, or shared."""
+
+
+AGAIN = 30.0
+"""Seconds until a receiver is begun again that failed as a whole."""
 
 
 @dataclass(eq=False)
@@ -106,6 +112,7 @@ class Receiver:
 
     async def run(self) -> None:
         """Tells what there is to tell. Cancelled, it ends; what was not accepted is told when it runs again."""
+        self._due.clear()
         self._queue(await self._thread(self.outbox.begin))
         async with _Client(self.webhook.url) as client, anyio.create_task_group() as group:
             next_sweep = 0.0
@@ -145,10 +152,11 @@ class Receiver:
         return heapq.heappop(self._due)[2]
 
     def _pause(self) -> float:
-        """Seconds until an event may be sent."""
+        """Seconds until an event may be sent. None rests longer than the longest pause: where it seems to, the clock was set back."""
         if not self._due or self._ending or self.off or self._sending >= AT_ONCE:
             return self.sweep
-        return max(self._due[0][0], self._held) - time.time()
+        left = max(self._due[0][0], self._held) - time.time()
+        return left if left <= 1.2 * max(self.retries.most, self.retries.asked) else 0.0
 
     async def _attempt(self, client: httpx2.AsyncClient, due: Due) -> None:
         try:
@@ -171,7 +179,8 @@ class Receiver:
         try:
             with anyio.fail_after(WHOLE):
                 async with client.stream("POST", self.webhook.url, content=body, headers=headers) as response:
-                    answer = _Answer(response.status_code, _asked(response.headers.get("retry-after")))
+                    asked = min(_asked(response.headers.get("retry-after")), self.retries.asked)
+                    answer = _Answer(response.status_code, asked)
                     with suppress(httpx2.HTTPError, httpx2.StreamError, OSError):
                         await _passed_over(response)
                     return answer
@@ -323,7 +332,18 @@ class Telling:
         """Tells what there is to tell, until it is cancelled."""
         async with anyio.create_task_group() as group:
             for receiver in self.receivers:
-                group.start_soon(receiver.run)
+                group.start_soon(self._kept_up, receiver)
+
+    async def _kept_up(self, receiver: Receiver) -> None:
+        """Runs a receiver; begins again after a while with one that the system, or anything else, has brought down."""
+        while True:
+            try:
+                await receiver.run()
+            except Exception as error:
+                logger.error(
+                    "webhook %s failed, and is begun again in %g s", receiver.webhook.name, AGAIN, exc_info=alone(error)
+                )
+            await anyio.sleep(AGAIN)
 
     async def settle(self, within: float) -> None:
         """Begins no further attempt, and gives those under way so many seconds."""

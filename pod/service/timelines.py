@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 class _Followed:
     """A timeline, read on by whoever asks; from one thread at a time."""
 
-    session: str
+    owner: str
     tail: Tail
     timeline: Timeline
     steps: deque[tuple[int, bytes]] = field(default_factory=lambda: deque[tuple[int, bytes]](maxlen=MOST_STEPS))
@@ -79,11 +79,11 @@ class Timelines:
 
     def since(self, folder: PodFolder, after: int, most: int) -> Stretch:
         """The steps after this entry, at most so many. Blocks. Raises `PodNotFound`, `LogDamaged`, `OSError`."""
-        session = folder.pointer().session
+        owner = folder.pointer().owner
         with self._lock:
             followed = self._followed.get(folder.name)
-            if followed is None or followed.session != session:  # another pod that took the name
-                followed = _Followed(session, Tail(folder), Timeline(Stored(folder)))
+            if followed is None or followed.owner != owner:  # another pod that took the name
+                followed = _Followed(owner, Tail(folder), Timeline(Stored(folder)))
                 self._followed[folder.name] = followed
             self._followed.move_to_end(folder.name)
             while len(self._followed) > FOLLOWED:

@@ -112,6 +112,23 @@ async def test_whatever_a_pod_raises_is_its_result_and_its_siblings_go_on(rig: R
     assert results[0].error_kind == type(error).__name__
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancellation_that_a_model_raises_of_itself_is_a_failure_of_its_pod_alone(rig: Rig) -> None:
+    gate = Gate()
+
+    def breaks(n: int) -> Any:
+        raise anyio.get_cancelled_exc_class()
+
+    async with PodHost(concurrency=2) as host:
+        good = start(host, rig, waiting(), "good", tools=[gate.tool])
+        await gate.entered.wait()
+        bad = await start(host, rig, Agent(lambda request, n: breaks(n)), "bad").wait()
+        gate.go.set()
+        results = [bad, await good.wait(), await start(host, rig, Agent(lambda request, n: say("ok")), "next").wait()]
+    assert [result.status for result in results] == ["failed", "finished", "finished"]
+    assert results[0].error_kind == "CancelledError"
+
+
 async def test_what_opening_raises_is_the_result_too(rig: Rig) -> None:
     async with PodHost() as host:
         hosted = start(host, rig, waiting(), "p", cwd=rig.cwd / "nowhere")

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.trace import get_current_span
 
 from tests.otel.otel_rig import Traces
 from tests.pod.pod_rig import Agent, Counted, Rig, caller, compacting, manifest, summariser
@@ -80,6 +82,25 @@ async def test_what_the_run_raises_is_not_hidden_by_a_tracing_that_fails_on_it(r
     async with rig.open(ScriptedModel([bug]), telemetry=Broken("exit")) as pod:
         with pytest.raises(LookupError, match="a bug of the model's code"):
             await pod.run("go")
+
+
+class Refusing(SpanProcessor):
+    """Takes no span that ends."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        raise RuntimeError("not taken")
+
+
+async def test_a_processor_that_fails_on_an_end_leaves_what_comes_next_in_its_place(
+    rig: Rig, traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    traces.tracers.add_span_processor(Refusing())
+    before = get_current_span()
+    async with rig.open(Agent(lambda request, n: say("done")), telemetry=traces.telemetry) as pod:
+        for _ in range(2):
+            assert (await pod.run("go")).status == "finished"
+    assert get_current_span() is before
+    assert [span.parent for span in traces.named("invoke_agent")] == [None, None]
 
 
 class Swallowing(Broken):

@@ -228,3 +228,29 @@ async def test_a_removed_pod_ends_its_readers(rig: Rig) -> None:
                 while await stream.next() is not None:
                     pass
         assert (await up.get("/v1/pods/p")).status_code == 404
+
+
+async def test_a_stream_ends_where_another_pod_takes_the_name_and_its_numbers_are_no_others(rig: Rig) -> None:
+    async with rig.up() as up:
+        await up.make()
+        await up.until("p", "finished")
+        assert (await up.post("/v1/pods/p/messages", {"text": "more"})).is_success
+        async with up.events("p") as stream:
+            await stream.until("run.ended")
+            last = (await stream.until("run.ended"))[-1]
+            with anyio.fail_after(20):
+                while not (await up.client.delete("/v1/pods/p")).is_success:
+                    await anyio.sleep(0.01)  # its run is being put away
+            await up.make()
+            await up.until("p", "finished")
+            assert await stream.next() is None  # none of the new one's
+        stale = {"accept": "text/event-stream", "last-event-id": str(last)}
+        for answer in (
+            await up.get("/v1/pods/p/events", headers=stale),
+            await up.get("/v1/pods/p/events", params={"after": last}),
+        ):
+            assert answer.status_code == 409 and answer.json()["error"] == "another_pod", answer.text
+        async with up.events("p", last_event_id=str(rig.told()[-1])) as stream:
+            assert (await up.post("/v1/pods/p/messages", {"text": "more"})).is_success
+            await stream.until("run.ended")
+        assert stream.numbers[0] > rig.told()[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import resource
+import socket
+import struct
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -208,3 +210,29 @@ def test_there_is_room_for_as_many_connections_as_files(monkeypatch: pytest.Monk
         open_files(50, 5_000)
     with pytest.raises(UsageProblem, match="--concurrency 200:"):
         open_files(200, None, usual=4_096)
+
+
+async def test_what_one_connection_does_ends_no_other(rig: Rig) -> None:
+    bound = Connections(2)
+    async with rig.up(connections=bound) as up, AsyncExitStack() as stack:
+        port = int(up.url.rpartition(":")[2])
+        # HTTP/2, and a path that no ASCII is: the server below raises on it.
+        head = b"\x82\x86\x41\x09localhost\x04\x03/\xc3\xa9"
+        frame = len(head).to_bytes(3, "big") + b"\x01\x05" + (1).to_bytes(4, "big") + head
+        async with connected(port) as stream:
+            await stream.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0" + frame)
+            with anyio.fail_after(20), pytest.raises(anyio.EndOfStream):
+                while True:
+                    await stream.receive()
+        await until(lambda: bound.open == 0)
+        # One that is refused, and has gone before it was told so.
+        for _ in range(2):
+            await stack.enter_async_context(connected(port))
+        await until(lambda: bound.open == 2)
+        with socket.create_connection(("127.0.0.1", port)) as gone:
+            await until(lambda: bound.refusing == 1)
+            gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await until(lambda: bound.refusing == 0)
+        await stack.aclose()
+        await until(lambda: bound.open == 0)
+        assert (await up.get("/readyz")).status_code == 200

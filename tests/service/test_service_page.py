@@ -467,6 +467,63 @@ def assert_fits(site: Site) -> None:
     assert over == [True, []]
 
 
+def test_a_click_with_the_mouse_opens_a_row_and_the_focus_stays_on_what_had_it(site: Site) -> None:
+    site.make("mouse", "read 1")
+    site.open("mouse")
+    site.shows("Run finished")
+    place = "const box = document.querySelector('#panel-transcript .row.call .open').getBoundingClientRect(); return [box.x + 5, box.y + 5]"
+    focus = "return document.activeElement.getAttribute('aria-label') || document.activeElement.tagName"
+    site.browser.click(*site.browser.run(place))
+    site.shows("page 0: ", "#panel-transcript .row.call pre[aria-label=Result]")
+    assert site.browser.run(focus) == "Hide call and result of look"
+    site.browser.press("Enter")
+    site.until(lambda: not site.text("#panel-transcript .row.call pre"), "a closed row")
+    assert site.browser.run(focus) == "Show call and result of look"
+    # A dialog goes with the view that it belongs to.
+    site.browser.run("[...document.querySelectorAll('button')].find((each) => each.textContent === 'Fork …').click()")
+    assert site.browser.run("return document.querySelectorAll('dialog').length") == 1
+    site.browser.run("location.hash = '#/'")
+    site.shows("mouse", ".list")
+    site.until(lambda: site.browser.run("return !document.querySelector('dialog')"), "no dialog")
+
+
+CONTRASTS = """
+const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+  .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+const parts = (text) => { const found = text.match(/[0-9.]+/g).map(Number); return found.length > 3 ? found : [...found, 1]; };
+const behind = (each) => {
+  for (; each; each = each.parentElement) { const c = parts(getComputedStyle(each).backgroundColor); if (c[3] === 1) return c; }
+};
+const ratio = (a, b) => { const [less, more] = [light(a), light(b)].sort((x, y) => x - y); return (more + 0.05) / (less + 0.05); };
+const low = [], look = (what, colour, each, least) => {
+  const found = ratio(parts(colour), behind(each));
+  if (found < least) low.push(`${what}: ${found.toFixed(2)}`);
+};
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+for (let text; (text = walk.nextNode());) {
+  const each = text.parentElement;
+  if (text.data.trim() && each.checkVisibility() && !each.closest(".unseen, :disabled")) look(text.data, getComputedStyle(each).color, each, 4.5);
+}
+for (const each of document.querySelectorAll("input, textarea, select")) {
+  if (!each.checkVisibility() || each.disabled) continue;
+  look("border of " + each.tagName, getComputedStyle(each).borderTopColor, each.parentElement, 3);
+  if (each.placeholder) look(each.placeholder, getComputedStyle(each, "::placeholder").color, each, 4.5);
+}
+return low;
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_and_every_field_is_seen_in_light_and_dark(site: Site, scheme: str) -> None:
+    site.make(f"seen-{scheme}", "write")
+    site.open(scheme=scheme)
+    site.shows(f"seen-{scheme}")
+    assert site.browser.run(CONTRASTS) == []
+    site.click(f"seen-{scheme}")
+    site.shows("question waits", ".banner")
+    assert site.browser.run(CONTRASTS) == []
+
+
 def test_all_of_it_is_reached_by_keys(site: Site) -> None:
     site.make("keyed", "read 12")
     site.open("keyed")
@@ -527,6 +584,30 @@ def test_a_reader_further_up_is_not_moved_by_what_comes_and_finds_the_end_again(
     assert site.browser.run("return document.querySelector('.toend').hidden") is True
 
 
+def test_a_pod_that_takes_the_name_of_one_that_is_looked_at_is_shown_from_its_beginning(site: Site) -> None:
+    site.make("again", "say The first one.")
+    site.open("again")
+    site.shows("The first one.")
+    with httpx2.Client(base_url=site.url, headers={"authorization": f"Bearer {TOKEN}"}, trust_env=False) as client:
+        site.until(lambda: client.delete("/v1/pods/again").is_success, "its end")
+    site.make("again", "say The second one.")
+    site.shows("The second one.")
+    assert "The first one." not in site.text("#panel-transcript")
+
+
+def test_what_can_be_no_token_is_refused_like_any_other(site: Site) -> None:
+    site.browser.open("about:blank")
+    site.browser.open(site.url)
+    site.browser.run("sessionStorage.clear()")
+    site.browser.open("about:blank")
+    site.browser.open(site.url + "#token=%")
+    site.shows("asks for a token")
+    assert "token" not in site.browser.run("return location.hash")
+    site.fill("Token", "пароль – не токен")
+    site.click("Sign in")
+    site.shows("not known here")
+
+
 def test_where_there_is_room_all_pods_stand_beside_one_and_the_way_back_works(site: Site) -> None:
     site.make("room/one", "say First.")
     site.make("room/two", "say Second.")
@@ -534,7 +615,8 @@ def test_where_there_is_room_all_pods_stand_beside_one_and_the_way_back_works(si
     site.shows("First.")
     site.click("room/two", ".rail")
     site.shows("Second.")
-    assert site.browser.run("return document.querySelector('.rail [aria-current] a').innerText") == "room/two"
+    chosen = "return document.querySelector('.rail [aria-current] a')?.innerText"
+    site.until(lambda: site.browser.run(chosen) == "room/two", "the pod marked in the list")
     site.browser("/back")
     site.shows("First.")
     site.click("Pods", "#top")

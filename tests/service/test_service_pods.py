@@ -427,3 +427,16 @@ async def test_a_question_is_waited_for_and_so_is_an_end_without_one(rig: Rig) -
         await up.until("p", "finished")
         with anyio.fail_after(10):
             assert (await up.get("/v1/pods/p/approvals", params={"wait": 50})).json() == {"approvals": []}
+
+
+async def test_a_name_that_ends_like_an_operation_is_told_apart_by_its_slash(rig: Rig) -> None:
+    async with rig.up() as up:
+        for name in ("p", "p/result", "p/approvals"):
+            await up.make(name, task=None)
+        assert (await up.get("/v1/pods/p%2Fresult")).json()["name"] == "p/result"
+        assert (await up.get("/v1/pods/p%2fresult/result")).json()["status"] == "new"
+        assert (await up.get("/v1/pods/p/result")).json() == {"status": "new", "result": None}
+        assert (await up.post("/v1/pods/p%2Fapprovals/fork", {"name": "f"})).json()["pod"] == "f"
+        gone = await up.get("/v1/pods/q%2Fresult")
+        assert gone.status_code == 404 and "'q/result'" in gone.json()["message"]
+        assert (await up.client.delete("/v1/pods/p%2Fresult")).json()["pod"] == "p/result"

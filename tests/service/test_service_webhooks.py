@@ -6,8 +6,10 @@ import base64
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -156,6 +158,33 @@ async def test_retry_after_is_kept_for_all_that_a_busy_receiver_is_sent(rig: Rig
         [path] = [p for p in (rig.root / "state" / "webhooks").rglob("*.json") if '"tries": 1' in p.read_text()]
         due = json.loads(path.read_text())["waiting"][0]
         assert due["next"] - due["since"] >= 3_600
+
+
+async def test_no_receiver_asks_for_more_than_an_hour_and_nothing_is_given_up_for_what_it_asks(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "RETRIES", Retries(first=0.05, most=0.1, asked=0.1))
+    answers = [Says(503, {"retry-after": "999999999"}), Says(429, {"retry-after": "Fri, 31 Dec 9999 23:59:59 GMT"})]
+    with receiving(lambda heard: answers.pop(0) if answers else Says()) as receiver:
+        async with rig.up(webhooks=[hook(receiver)]) as up:
+            await up.make("a")
+            await until(lambda: len(receiver.accepted) == 1)
+    assert len(receiver.heard) == 3 and Retries().asked == 3_600
+
+
+async def test_a_clock_that_is_set_back_keeps_no_event_waiting(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead = 30 * 86_400.0
+    monkeypatch.setattr(telling, "time", SimpleNamespace(time=lambda: time.time() + ahead))
+    monkeypatch.setattr(outbox, "time", SimpleNamespace(time=lambda: time.time() + ahead))
+    answers = [Says(500)]
+    with receiving(lambda heard: answers.pop(0) if answers else Says()) as receiver:
+        async with rig.up(webhooks=[hook(receiver)]) as up:
+            [one] = up.service.care.telling.receivers
+            one.retries = Retries(first=600.0)
+            await up.make("a")
+            await until(lambda: len(receiver.heard) == 1 and one.waiting == 1 and not one._sending)
+            ahead = 0.0
+            await until(lambda: len(receiver.accepted) == 1)
 
 
 async def test_410_switches_a_receiver_off_until_the_service_starts_anew_and_loses_nothing(rig: Rig) -> None:

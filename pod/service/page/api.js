@@ -19,8 +19,11 @@ const Api = (() => {
     drop: () => sessionStorage.removeItem(KEY),
   };
 
-  const headers = (more) => (token.get() ? { authorization: "Bearer " + token.get(), ...more } : more);
-  const path = (name, ...rest) => ["pods", ...name.split("/"), ...rest].map(encodeURIComponent).join("/");
+  // What no header can hold is no token: sent as far as it can be, it is refused like any other.
+  const headers = (more) => (token.get() ? { authorization: "Bearer " + token.get().replace(/[^\x21-\x7e]/g, "?"), ...more } : more);
+  // A name with a part that is the name of an operation goes in one piece.
+  const OPERATION = /(^|\/)(events|messages|approvals|context|compact|stop|resume|fork|clear|rewind|result|history|timeline|entries|export)(\/|$)/;
+  const path = (name, ...rest) => ["pods", ...(OPERATION.test(name) ? [name] : name.split("/")), ...rest].map(encodeURIComponent).join("/");
   const once = () => [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 
   async function asked(address, options) {

@@ -29,7 +29,7 @@
   function takeToken() {
     const found = /^#token=([^&]+)/.exec(location.hash);
     if (!found) return;
-    Api.token.set(decodeURIComponent(found[1]));
+    try { Api.token.set(decodeURIComponent(found[1])); } catch { /* no token */ }
     history.replaceState(null, "", location.pathname + location.search + "#/");
   }
 
@@ -60,6 +60,7 @@
     if (list) list.close();
     if (pod) pod.close();
     list = pod = null;
+    for (const dialog of document.querySelectorAll("dialog")) dialog.close();  // it belongs to what is left
     main.replaceChildren();
     main.className = "";
   }
@@ -71,7 +72,8 @@
     try { found = /^#\/pod\/(.+)$/.exec(location.hash)?.[1].split("/").map(decodeURIComponent).join("/"); } catch { /* no name */ }
     close();
     failed(null);
-    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, tell, wide, again: route };
+    const another = () => { say("Another pod has this name now."); route(); };
+    const options = { role: caller.role, mayOperate: caller.role !== "read", failed, say, tell, wide, again: route, another };
     if (found) {
       main.className = "one";
       if (rail.matches) {

@@ -32,7 +32,7 @@ const PodView = (() => {
     return { ask, now: run, end: () => clearTimeout(timer) };
   }
 
-  function view(home, name, { role, failed, say, tell, wide, again }) {
+  function view(home, name, { role, failed, say, tell, wide, again, another }) {
     const mayOperate = role !== "read";
     const ended = new AbortController();
     const title = make("h1", { tabindex: "-1", title: name }, name), status = make("span"), full = make("span"), link = make("span", { class: "hint", role: "status" });
@@ -70,7 +70,7 @@ const PodView = (() => {
     const entry = (seq) => Api.get(Api.path(name, "entries", String(seq)), { whole: "true" });
     const show = (maker, label, panel) => {
       const held = {};
-      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row), { entry, shown: opened, answer, mayAnswer: mayOperate }));
+      held.list = Scroller.scroller(panels.get(panel), label, maker((row) => held.list.changed(row, true), { entry, shown: opened, answer, mayAnswer: mayOperate }));
       return held.list;
     };
     const wantedEvents = Forms.text({ type: "search", placeholder: "Only events that hold these words", "aria-label": "Only events that hold" });
@@ -178,8 +178,10 @@ const PodView = (() => {
       home.querySelector("h1").focus({ preventScroll: true });
     }
     const refresh = gently(quiet(async () => {
-      facts = await Api.get(Api.path(name), {}, ended.signal);
+      const now = await Api.get(Api.path(name), {}, ended.signal);
       if (ended.signal.aborted) return;
+      if (facts && (facts.session !== now.session || facts.created !== now.created)) return another();
+      facts = now;
       status.replaceChildren(List.status(facts.status));
       if (facts.tokens) full.replaceChildren(List.bar(facts.tokens, facts.available, facts.trigger));
       state.show(facts);
@@ -221,7 +223,7 @@ const PodView = (() => {
     Api.follow(name, 0, {
       lot,
       state: (now) => { live = now; link.textContent = { live: "live", connecting: "connecting …", waiting: "no connection: trying again" }[now]; link.dataset.state = now; if (now === "live") refresh.ask(); },
-      refused: (error) => { link.textContent = "closed"; refused(error); },
+      refused: (error) => { if (error.kind === "another_pod") return another(); link.textContent = "closed"; refused(error); },
     }, ended.signal);
     title.focus({ preventScroll: true });
     return { close: () => { ended.abort(); refresh.end(); freshContext.end(); freshFigures.end(); transcript.close(); feed.close(); } };

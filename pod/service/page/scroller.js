@@ -5,7 +5,7 @@
 // who reads further up is not moved. Keys: arrows go from row to row, Page Up and Page Down ten at a time, Home and End to the ends.
 const Scroller = (() => {
   const { make } = Dom;
-  const GUESS = 56, BEYOND = 500, NEAR = 40;
+  const GUESS = 56, BEYOND = 500, NEAR = 40, WITHIN = "button, [tabindex]";
 
   function scroller(home, label, render) {
     const room = make("div", { class: "room", role: "feed", "aria-label": label, "aria-busy": "false" });
@@ -78,15 +78,19 @@ const Scroller = (() => {
       for (const [, made] of shown) made.setAttribute("aria-setsize", String(rows.length));
       soon();
     }
-    function changed(row) {
+    // Makes a row anew. What comes by itself leaves one alone in which somebody reads; what they `asked` for is done at once, and
+    // the focus stays on what had it.
+    function changed(row, asked = false) {
       const index = places.get(row), made = shown.get(index);
       if (!made) { if (index !== undefined) { heights[index] = 0; clean = Math.min(clean, index); } return soon(); }
       const held = made.contains(document.activeElement);
-      if (held && made !== document.activeElement) { row.stale = true; return; }
-      made.remove();
+      if (held && made !== document.activeElement && !asked) { row.stale = true; return; }
+      const at = held ? [...made.querySelectorAll(WITHIN)].indexOf(document.activeElement) : -1;
+      row.stale = false;
       shown.delete(index);
+      made.remove();
       const anew = element(index);
-      if (held) anew.focus({ preventScroll: true });
+      if (held) (anew.querySelectorAll(WITHIN)[at] || anew).focus({ preventScroll: true });
       soon();
     }
     // Takes the newest row away.

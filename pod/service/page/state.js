@@ -65,7 +65,9 @@ const State = (() => {
       const message = Forms.text({ placeholder: "Why, for the agent (may stay empty)", "aria-label": "Message with the answer", maxlength: "2000" });
       const answered = (approve) => act(approve ? "Approved." : "Denied.", async () => {
         await Api.post(Api.path(name, "approvals", one.id), { approve, message: message.value, ...(approve ? { scope: scope.value } : {}) });
+        const held = made.contains(document.activeElement);
         for (const control of made.querySelectorAll("button, select, input")) control.disabled = true;
+        if (held) (questions.querySelector("button:not(:disabled)") || home.closest(".pod").querySelector("h1")).focus();
       });
       for (const each of [scope, message]) hush(each, may.operate);
       const yes = hush(button("Approve", () => answered(true), { class: "main" }), may.operate), no = hush(button("Deny", () => answered(false)), may.operate);
@@ -79,7 +81,7 @@ const State = (() => {
     // -- what is shown
 
     const head = make("dl", { class: "facts" });
-    const doing = make("p", { class: "doing", role: "status" });
+    const doing = make("p", { class: "doing" });
     doing.hidden = true;
     const answers = card("Questions", questions), tasks = card("Tasks"), queued = card("Messages that wait"), processes = card("Processes in the background"), servers = card("Servers of tools"), more = card("About");
     for (const each of [answers, tasks, queued, processes, servers]) each.hidden = true;
