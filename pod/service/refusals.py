@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 
 from pod.errors import LogDamaged, NotSettled, PodBusy, PodError, PodExists, PodNotFound, StoreError, UsageProblem
 from pod.manifest import ManifestError
+from pod.service import schemas
 from pod.service.api import Missing
 from pod.service.care import AnotherPod, InUse
 from pod.service.once import KeyInUse, KeyReused, OutcomeUnknown
-from pod.service.schemas import complaint
 from pod.service.shelf import NotOnTheShelf, Unfit
 from worker.errors import ConfigError
 
@@ -47,7 +47,7 @@ def refused(request: Request, error: Exception) -> JSONResponse:
     """The answer to a request that ended in this error, one of `EXPECTED`."""
     match error:
         case ValidationError():
-            return problem(422, "not_possible", complaint(error))
+            return problem(422, "not_possible", schemas.complaint(error))
         case PodNotFound():
             name = request.path_params.get("name")
             said = f"there is no pod named {name!r}; GET /v1/pods lists those that there are" if name else str(error)
