@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,13 @@ from pod.errors import PodError, UsageProblem
 from worker.errors import ConfigError, told
 
 GUARD = 'put what a script does behind `if __name__ == "__main__":`'
+
+
+class _Loader(SourceFileLoader):
+    """Leaves nothing beside the file that it loads."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
+        """What was compiled is not kept."""
 
 
 class NotLoaded(UsageProblem):
@@ -75,8 +83,8 @@ def load_from_file(reference: str, what: str) -> Any:
         if not file.is_file():
             raise FileNotFoundError(f"there is no file {path}")
         key = f"pod_user_file_{file.stem}"
-        spec = importlib.util.spec_from_file_location(key, file)
-        if spec is None or spec.loader is None:
+        spec = importlib.util.spec_from_file_location(key, file, loader=_Loader(key, str(file)))
+        if file.suffix != ".py" or spec is None or spec.loader is None:
             raise ImportError(f"{path} is no Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[key] = module  # as an import does: dataclasses and pickles ask for it

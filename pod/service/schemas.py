@@ -251,7 +251,7 @@ class Questions(BaseModel):
 
 
 class Taken(BaseModel):
-    """An order is durable; the pod follows it at its next step. `running`: whether somebody has the pod open."""
+    """An order is taken; the pod follows it at its next step. `running`: whether somebody has the pod open: it is durable then."""
 
     id: str
     running: bool
