@@ -17,7 +17,7 @@ from pod.log.files import Files
 from pod.log.folder import home_of, is_address
 from pod.manifest import Loaded, Manifest, ManifestError, check, unsupported
 from pod.output import OutputSchema
-from pod.stored import with_overrides
+from pod.stored import asking_for, with_overrides
 from worker.interceptor import Interceptor
 from worker.models.base import Model
 from worker.results import Yielded
@@ -82,14 +82,23 @@ class NamedOptions(HomeOptions, total=False):
 
 def overridden(manifest: Manifest | Loaded, overrides: Sequence[str], cwd: Path | None) -> Manifest | Loaded:
     """A manifest that was read or made before, with the overrides laid over it. Raises `ManifestError`."""
-    made = manifest if isinstance(manifest, Manifest) else manifest.manifest
+    made = _inner(manifest)
     if overrides:
         with in_a_folder():
             made = with_overrides(made, overrides, Path(os.path.realpath(cwd or Path.cwd())))
     problems = [p for p in (*check(made), *unsupported(made)) if p.severity == "error"]
     if problems:
         raise ManifestError(problems)
-    return made if isinstance(manifest, Manifest) else replace(manifest, manifest=made, digest=made.digest)
+    return _with(manifest, made)
+
+
+def _inner(manifest: Manifest | Loaded) -> Manifest:
+    return manifest if isinstance(manifest, Manifest) else manifest.manifest
+
+
+def _with(given: Manifest | Loaded, made: Manifest) -> Manifest | Loaded:
+    """Another manifest in the form in which one was given."""
+    return made if isinstance(given, Manifest) else replace(given, manifest=made, digest=made.digest)
 
 
 WANTED = "the manifest is a path, the name of a shipped one, a Manifest or a Loaded"
@@ -98,7 +107,7 @@ WANTED = "the manifest is a path, the name of a shipped one, a Manifest or a Loa
 def path_of(given: Any, wanted: str) -> str:
     if isinstance(given, str):
         return given
-    named: Any = given if isinstance(given, str) else getattr(given, "__fspath__", lambda: None)()
+    named: Any = getattr(given, "__fspath__", lambda: None)()
     if isinstance(named, str):
         return named
     raise UsageProblem(f"{wanted}, not {type(given).__name__} ({ascii(given)[:60]})")
@@ -141,6 +150,4 @@ def with_output(manifest: Manifest | Loaded, output: OutputSchema | None) -> Man
     """The manifest with the schema of a type, so that the session keeps it and goes on with it when it is opened without one."""
     if output is None:
         return manifest
-    given = manifest if isinstance(manifest, Manifest) else manifest.manifest
-    made = given.model_copy(update={"worker": given.worker.model_copy(update={"output_schema": output.text})})
-    return made if isinstance(manifest, Manifest) else replace(manifest, manifest=made, digest=made.digest)
+    return _with(manifest, asking_for(_inner(manifest), output.text))

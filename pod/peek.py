@@ -140,7 +140,7 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
             blobs |= cast("dict[str, str]", _body(line).get("blobs") or {})
         elif line.kind == "manifest" and (folder_now := _body(line).get("cwd")):
             blobs["cwd"] = str(folder_now)
-    replies = [line for line in lines if line.kind == "reply"]
+    reply = next((_body(line) for line in reversed(lines) if line.kind == "reply"), dict[str, Any]())
     known = bool(start)
     spent = _spent(totals, lines) if known else None
     return Glance(
@@ -151,9 +151,9 @@ def _look(folder: PodFolder, session: str, segment: str, created: str) -> Glance
         compactions=totals.get("compactions", 0) if known else None,
         requests=spent.requests if spent else None,
         cost_usd=spent.cost_usd if spent else None,
-        tokens=_tokens(replies),
+        tokens=_tokens(reply),
         partial=size > TAIL_MOST,
-        model=_model(replies) or _named_model(folder, lines, blobs.get("manifest")),
+        model=str(reply.get("model", "")) or _named_model(folder, lines, blobs.get("manifest")),
         cwd=_blob(folder, blobs.get("cwd")),
         manifest=str(carry.get("manifest", "")),
         waiting=waiting, busy=busy, size=size, blobs=blobs,
@@ -281,16 +281,9 @@ def _spent(totals: dict[str, Any], lines: list[Line]) -> _Spent:
     return found
 
 
-def _model(replies: list[Line]) -> str:
-    return str(json.loads(replies[-1].body).get("model", "")) if replies else ""
-
-
-def _tokens(replies: list[Line]) -> int | None:
-    if not replies:
-        return None
-    body = _body(replies[-1])
-    usage = cast("dict[str, Any]", body.get("usage") or {})
-    found = usage.get("input_tokens") or body.get("estimate")
+def _tokens(reply: dict[str, Any]) -> int | None:
+    usage = cast("dict[str, Any]", reply.get("usage") or {})
+    found = usage.get("input_tokens") or reply.get("estimate")
     return found if isinstance(found, int) else None
 
 

@@ -16,6 +16,7 @@ from pod.errors import PodError, UsageProblem
 from pod.manifest import ACTING, Manifest, Origin
 from pod.manifest.model import BETWEEN_RUNS
 from pod.output import OutputSchema
+from worker.errors import way_to_install
 from worker.models.base import Model
 from worker.tools import Tool
 
@@ -107,7 +108,7 @@ class UnknownPrice(UsageProblem):
         which = f"the price of {models[0]} is" if len(models) == 1 else f"the prices of {', '.join(models)} are"
         super().__init__(
             f"limits.max_cost_usd = {limit:g} ({where or '--max-cost'}) can't be held: {which} not known; nothing was sent.\n"
-            "  Take a model with a known price (`pod models`), install more prices (pip install '/path/to/checkout[prices]'),"
+            f"  Take a model with a known price (`pod models`), install more prices ({way_to_install('prices')}),"
             "\n  or limit tokens instead (--set limits.max_total_tokens=N)."
         )
 

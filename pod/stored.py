@@ -166,9 +166,14 @@ def keep_schema(session: Session, schema: str) -> None:
     found = kept(session.folder).manifest
     if found is None or found.worker.output_schema == schema:
         return
-    manifest = found.model_copy(update={"worker": found.worker.model_copy(update={"output_schema": schema})})
+    manifest = asking_for(found, schema)
     record_change(session, manifest, changes(found, manifest))
     session.writer.sync_now()
+
+
+def asking_for(manifest: Manifest, schema: str) -> Manifest:
+    """The manifest with another schema for its answers."""
+    return manifest.model_copy(update={"worker": manifest.worker.model_copy(update={"output_schema": schema})})
 
 
 def with_overrides(manifest: Manifest, overrides: Iterable[Override], cwd: Path) -> Manifest:

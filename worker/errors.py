@@ -167,6 +167,11 @@ class Refused(ModelError):
         self.partial = partial
 
 
+def way_to_install(extra: str) -> str:
+    """How an extra of this package is installed. It is on no index yet."""
+    return f"pip install '/path/to/checkout[{extra}]'"
+
+
 def told(error: BaseException) -> str:
     """What an error says. A foreign error's own text may itself raise; then this says so."""
     try:

@@ -192,11 +192,6 @@ def _in_force() -> Guarded | None:
     return _chosen.get() or _process.tracing
 
 
-def active() -> bool:
-    """Whether anything is traced here."""
-    return _in_force() is not None
-
-
 def doing(work: Work) -> AbstractContextManager[None]:
     """Around a work, within one task."""
     tracing = _in_force()

@@ -127,19 +127,17 @@ class Batch:
         """Finds out what is due. What ended and lacks its line gets it."""
         s = self.settings
         costs: dict[str, float] = {}
-        chosen = frozenset(s.chosen)
-        again = {
-            i
-            for i, row in self.results.rows.items()
-            if i in chosen and (self._goes_on(row["status"]) or (self._ungraded(row) and self._is_finished(i)))
-        }
+        chosen, again = frozenset(s.chosen), set[int]()
         for task in s.tasks:
-            row = self.results.rows.get(task.index)
-            name = s.folder.pod(task.index)
-            if row is not None and task.index not in again:
+            row, name = self.results.rows.get(task.index), s.folder.pod(task.index)
+            goes_on = row is None or (task.index in chosen and self._goes_on(row["status"]))
+            looks = goes_on or (task.index in chosen and self._ungraded(row))
+            standing = standing_of(PodFolder(s.folder.home, name)) if looks else None
+            if row is not None and not goes_on and not _is_finished(standing):
                 costs[name] = float(row.get("cost_usd") or 0.0)
                 continue
-            standing = standing_of(PodFolder(s.folder.home, name))
+            if row is not None:
+                again.add(task.index)
             if standing is not None:
                 self._standing[task.index] = standing
                 costs[name] = standing.cost_usd
@@ -159,19 +157,14 @@ class Batch:
         """Whether a task that ended so is gone on with."""
         return status not in FOR_GOOD or (status == "failed" and self.settings.retry_failed)
 
-    def _ungraded(self, row: Row) -> bool:
+    def _ungraded(self, row: Row | None) -> bool:
         """Whether a task that finished is to be graded, as it was not or with an error, or as all are to be graded anew."""
         return (
             self.settings.grader is not None
+            and row is not None
             and row["status"] == "finished"
             and (self.settings.regrade or grade_of(row).get("score") is None)
         )
-
-    def _is_finished(self, index: int) -> bool:
-        """Whether the log still holds the end: without it, grading again would be doing the task again. Blocks."""
-        s = self.settings
-        standing = standing_of(PodFolder(s.folder.home, s.folder.pod(index)))
-        return standing is not None and standing.ended is not None and standing.ended.status == "finished"
 
     @property
     def due(self) -> int:
@@ -291,3 +284,8 @@ class Batch:
             await anyio.to_thread.run_sync(self.results.add, row)
         self._touched.add(task.index)
         self.watcher.ended(task, row)
+
+
+def _is_finished(standing: Standing | None) -> bool:
+    """Whether the log still holds the end: without it, grading again would be doing the task again."""
+    return standing is not None and standing.ended is not None and standing.ended.status == "finished"

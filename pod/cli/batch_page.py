@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any, cast
 
-from pod.batch.results import Row
+from pod.batch.results import Row, grade_error, grade_of
 from pod.batch.summary import Summary
 from pod.cli.text import money, share, span
 from worker.text import visible
@@ -109,25 +109,24 @@ def facts(summary: Summary) -> list[tuple[str, str]]:
 
 def _line(row: Row, *, graded: bool) -> str:
     usage = cast("dict[str, Any]", row.get("usage") or {})
-    grade = cast("dict[str, Any]", row.get("grade") or {})
     cells = [
         f"<td>{_text(row['id'])}</td>",
         f"<td>{_text(row['pod'])}</td>",
         f'<td class="{_text(row["status"])}">{_text(row["status"])}</td>',
     ]
     figures = [
-        *([_score(grade)] if graded else []), f"{row.get('requests') or 0:,}", f"{row.get('compactions') or 0:,}",
+        *([_score(row)] if graded else []), f"{row.get('requests') or 0:,}", f"{row.get('compactions') or 0:,}",
         f"{usage.get('input_tokens') or 0:,}", money(row.get("cost_usd")), span(float(row.get("duration_s") or 0.0)),
     ]  # fmt: skip
     cells += [f'<td class="number">{_text(figure)}</td>' for figure in figures]
-    return f'<tr>{"".join(cells)}<td class="said">{_said(row)}{_told(grade)}</td></tr>'
+    return f'<tr>{"".join(cells)}<td class="said">{_said(row)}{_told(row)}</td></tr>'
 
 
-def _told(grade: dict[str, Any]) -> str:
+def _told(row: Row) -> str:
     """What a grader said beside the score, or why there is none."""
-    if grade.get("error"):
-        return f'<div class="failed">no grade: {_text(str(grade["error"])[:TEXT_MOST])}</div>'
-    more = {key: value for key, value in grade.items() if key != "score"}
+    if ungraded := grade_error(row):
+        return f'<div class="failed">no grade: {_text(ungraded[:TEXT_MOST])}</div>'
+    more = {key: value for key, value in grade_of(row).items() if key != "score"}
     if not more:
         return ""
     text = json.dumps(more, ensure_ascii=False)
@@ -149,9 +148,9 @@ def _said(row: Row) -> str:
     return f"<details><summary>{_text(first)}</summary><pre>{_text(text[:TEXT_MOST] + more)}</pre></details>"
 
 
-def _score(grade: dict[str, Any]) -> str:
-    score = grade.get("score")
-    return "none" if grade.get("error") else "" if score is None else f"{float(score):.3g}"
+def _score(row: Row) -> str:
+    score = grade_of(row).get("score")
+    return "none" if grade_error(row) else "" if score is None else f"{float(score):.3g}"
 
 
 def _number(is_one: bool) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
-from pod.batch.results import Row
+from pod.batch.results import Row, grade_error, grade_of
 from pod.batch.tasks import Task
 from pod.cli.failing import note
 from pod.cli.output import Output
@@ -136,10 +136,9 @@ def paced(view: PaceView) -> str:
 
 def ended_line(task: Task, row: Row) -> str:
     """A task that ended, in one line."""
-    grade = cast("dict[str, Any]", row.get("grade") or {})
-    score = grade.get("score")
+    score, ungraded = grade_of(row).get("score"), grade_error(row)
     scored = "" if score is None else f", grade {score:.3g}"
-    scored += f", no grade: {one_line(str(grade['error']), 120)}" if grade.get("error") else ""
+    scored += f", no grade: {one_line(ungraded, 120)}" if ungraded else ""
     failed = f": {one_line(str(row['error']), 200)}" if row.get("error") else ""
     figures = f"{count(row['requests'], 'request')}, {money(row.get('cost_usd'))}, {span(float(row.get('duration_s') or 0.0))}"
     status = "waits for a human" if row["status"] == "paused" else row["status"]

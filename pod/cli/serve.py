@@ -16,6 +16,7 @@ from pod.cli.files import open_files
 from pod.cli.signals import Stopping, handled
 from pod.errors import UsageProblem
 from pod.host import PodHost
+from worker.errors import way_to_install
 
 if TYPE_CHECKING:
     from pod.service.access import Tokens
@@ -35,7 +36,7 @@ def serve(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name not in {"starlette", "hypercorn", "prometheus_client"}:
             raise
-        raise UsageProblem("`pod serve` needs the extra `service`: pip install '/path/to/checkout[service]'") from None
+        raise UsageProblem(f"`pod serve` needs the extra `service`: {way_to_install('service')}") from None
 
     def tell(text: str) -> None:
         if not args.quiet:

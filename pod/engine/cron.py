@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from pod.errors import UsageProblem
+from worker.errors import way_to_install
 
 if TYPE_CHECKING:
     from cronsim import CronSim
@@ -105,7 +106,7 @@ def _library(text: str, five: str, start: datetime) -> CronSim:
     try:
         from cronsim import CronSim, CronSimError
     except ModuleNotFoundError:
-        raise UsageProblem("schedules need the extra `dbos`: pip install '/path/to/checkout[dbos]'") from None
+        raise UsageProblem(f"schedules need the extra `dbos`: {way_to_install('dbos')}") from None
     try:
         return CronSim(five, start)
     except CronSimError as error:

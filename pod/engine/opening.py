@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pod.errors import UsageProblem
+from worker.errors import way_to_install
 
 if TYPE_CHECKING:
     from pod.engine.dbos_engine import DbosEngine
@@ -22,7 +23,7 @@ def engine_at(
     except ModuleNotFoundError as error:
         if error.name not in {"dbos", "sqlalchemy"}:
             raise
-        raise UsageProblem("queues need the extra `dbos`: pip install '/path/to/checkout[dbos]'") from None
+        raise UsageProblem(f"queues need the extra `dbos`: {way_to_install('dbos')}") from None
     place = place_of(db, home)
     if lease is not None and isinstance(place, HomeDatabase):
         raise UsageProblem(

@@ -8,8 +8,9 @@ async with Pod.open("coder.toml", telemetry=Telemetry()) as pod: ...
 from __future__ import annotations
 
 from pod.errors import UsageProblem
+from worker.errors import way_to_install
 
-EXTRA = "telemetry needs the extra `otel`: pip install '/path/to/checkout[otel]'"
+EXTRA = f"telemetry needs the extra `otel`: {way_to_install('otel')}"
 
 try:
     from pod.otel.telemetry import Telemetry

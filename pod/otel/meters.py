@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from opentelemetry.metrics import Meter
+from collections.abc import Sequence
+
+from opentelemetry.metrics import Histogram, Meter
 
 from pod.log import entries as e
 from pod.otel.records import CANCELLED
@@ -27,26 +29,18 @@ class Meters:
     """All instruments."""
 
     def __init__(self, meter: Meter) -> None:
-        self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", "Number of input and output tokens used.",
-            explicit_bucket_boundaries_advisory=TOKENS,
-        )  # fmt: skip
-        self._request = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", "GenAI operation duration.",
-            explicit_bucket_boundaries_advisory=SECONDS,
-        )  # fmt: skip
-        self._tool = meter.create_histogram(
-            "gen_ai.execute_tool.duration", "s", "The duration of a single tool execution.",
-            explicit_bucket_boundaries_advisory=SECONDS,
-        )  # fmt: skip
-        self._run = meter.create_histogram(
-            "gen_ai.invoke_agent.duration", "s", "The duration of a run, or of one stretch of it.",
-            explicit_bucket_boundaries_advisory=RUN_SECONDS,
-        )  # fmt: skip
-        self._compaction = meter.create_histogram(
-            "pod.compaction.duration", "s", "The duration of a compaction.",
-            explicit_bucket_boundaries_advisory=RUN_SECONDS,
-        )  # fmt: skip
+        def histogram(name: str, what: str, bounds: Sequence[float], unit: str = "s") -> Histogram:
+            return meter.create_histogram(name, unit, what, explicit_bucket_boundaries_advisory=bounds)
+
+        self._tokens = histogram(
+            "gen_ai.client.token.usage", "Number of input and output tokens used.", TOKENS, "{token}"
+        )
+        self._request = histogram("gen_ai.client.operation.duration", "GenAI operation duration.", SECONDS)
+        self._tool = histogram("gen_ai.execute_tool.duration", "The duration of a single tool execution.", SECONDS)
+        self._run = histogram(
+            "gen_ai.invoke_agent.duration", "The duration of a run, or of one stretch of it.", RUN_SECONDS
+        )
+        self._compaction = histogram("pod.compaction.duration", "The duration of a compaction.", RUN_SECONDS)
         self._cost = meter.create_counter("pod.cost", "{USD}", "What requests cost, where their prices are known.")
         self._compactions = meter.create_counter("pod.compactions", "{compaction}", "Compactions that were tried.")
         self._prunes = meter.create_counter("pod.prunes", "{prune}", "Prunes of old tool results.")

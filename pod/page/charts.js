@@ -4,6 +4,24 @@
 // `data` holds requests and steps as columns, which may grow: `grew` draws what came. `open` shows a step.
 const Charts = (() => {
   const { num, money, share, short, make, draw, button } = Dom;
+  const SHAPES = [
+    (x, y) => `M${x - 4} ${y - 4}L${x + 4} ${y - 4}L${x} ${y + 4}Z`,
+    (x, y) => `M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z`,
+    (x, y) => `M${x - 1.5} ${y - 5}h3v10h-3Z`,
+    (x, y) => `M${x - 4} ${y - 4}h8v8h-8Z`,
+    (x, y) => `M${x - 5} ${y - 3}l2 -2l3 3l3 -3l2 2l-3 3l3 3l-2 2l-3 -3l-3 3l-2 -2l3 -3Z`,
+  ];
+
+  // A line, a shape or a patch of colour, as a chart draws it.
+  const key = (name) => {
+    const svg = draw("svg", { viewBox: "0 0 18 10", "aria-hidden": "true" });
+    const mark = /^mark(\d)$/.exec(name);
+    if (mark) svg.append(draw("path", { class: name, d: SHAPES[mark[1]](9, 5) }));
+    else if (/^(c\d|cached|uncached)$/.test(name)) svg.append(draw("rect", { class: name, width: 18, height: 10 }));
+    else svg.append(draw("path", { class: name, d: "M0 5H18" }));
+    return svg;
+  };
+
   const narrow = () => !matchMedia("(min-width: 1200px)").matches;
 
   function charts(data, { plots, readout, tools, open }) {
@@ -24,7 +42,6 @@ const Charts = (() => {
       return `Request ${num(R.number[i])}, entry ${S.seq[step]}: ${num(R.input[i])} tokens in, ${how}${of}, ` +
         `${num(R.cached[i])} cached, ${num(R.output[i])} out, ${money(R.cost[i])}; so far ${money(R.sum[i])}`;
     };
-
 
     const LEFT = 78, RIGHT = 8, LANE = 16;
     const lanes = data.marks.length * LANE;
@@ -75,14 +92,6 @@ const Charts = (() => {
       return Array.from({ length: Math.floor(most / step + 1.0001) }, (_, n) => n * step);
     };
 
-    const SHAPES = [
-      (x, y) => `M${x - 4} ${y - 4}L${x + 4} ${y - 4}L${x} ${y + 4}Z`,
-      (x, y) => `M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z`,
-      (x, y) => `M${x - 1.5} ${y - 5}h3v10h-3Z`,
-      (x, y) => `M${x - 4} ${y - 4}h8v8h-8Z`,
-      (x, y) => `M${x - 5} ${y - 3}l2 -2l3 3l3 -3l2 2l-3 3l3 3l-2 2l-3 -3l-3 3l-2 -2l3 -3Z`,
-    ];
-
     const sums = [];
     const part = (c, i) => {
       for (let at = sums.length; at <= i; at++) {
@@ -128,16 +137,6 @@ const Charts = (() => {
         paths: (cols, x, y) => [["money", line(cols, (i) => R.sum[i], x, y)]],
       },
     ];
-
-    // A line, a shape or a patch of colour, as the chart draws it.
-    const key = (name) => {
-      const svg = draw("svg", { viewBox: "0 0 18 10", "aria-hidden": "true" });
-      const mark = /^mark(\d)$/.exec(name);
-      if (mark) svg.append(draw("path", { class: name, d: SHAPES[mark[1]](9, 5) }));
-      else if (/^(c\d|cached|uncached)$/.test(name)) svg.append(draw("rect", { class: name, width: 18, height: 10 }));
-      else svg.append(draw("path", { class: name, d: "M0 5H18" }));
-      return svg;
-    };
 
     for (const chart of CHARTS) {
       chart.plot = make("div", { class: "plot" });
@@ -319,5 +318,5 @@ const Charts = (() => {
     return { slider, say, grew, narrow, kindOf, isRequest, pick: (step) => { const at = points.indexOf(step); if (at >= 0) choose(at); } };
   }
 
-  return { charts };
+  return { charts, key };
 })();

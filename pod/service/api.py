@@ -23,6 +23,7 @@ from pod.log.folder import PodFolder, check_name, pod_names
 from pod.log.items import items_of
 from pod.operations import clear, fork, rewind
 from pod.outlook import outlook
+from pod.page import MARKS
 from pod.page.telling import ENTRY_MOST, entry_text
 from pod.reading import SessionReader
 from pod.result import last_result
@@ -33,6 +34,7 @@ from pod.service.feed import POLL
 from pod.service.readings import Readings
 from pod.service.rows import Rows
 from pod.service.timelines import Timelines
+from pod.timeline import CATEGORIES
 from pod.tools.session_history import session_history
 from pod.unfinished import check_stored
 from worker.ids import uuid7
@@ -110,11 +112,12 @@ class Api:
 
     async def show(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}."""
-        folder = await self._folder(asked)
-        look = await anyio.to_thread.run_sync(self.readings.glance, folder)
-        facts = await anyio.to_thread.run_sync(self.readings.facts, folder)
-        full = await anyio.to_thread.run_sync(self._lists.fullness, folder, look)
-        return Answered(200, s.Facts.model_validate(facts | full | {"status": self.care.status(look)}))
+        return Answered(200, await anyio.to_thread.run_sync(self._facts, await self._folder(asked)))
+
+    def _facts(self, folder: PodFolder) -> s.Facts:
+        look = self.readings.glance(folder)
+        full = self._lists.fullness(folder, look)
+        return s.Facts.model_validate(self.readings.facts(folder) | full | {"status": self.care.status(look)})
 
     async def events(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/events, as one page."""
@@ -130,7 +133,7 @@ class Api:
         """GET /v1/pods/{name}/timeline."""
         folder, query = await self._folder(asked), asked.query
         found = await anyio.to_thread.run_sync(self._timelines.since, folder, query.after, query.limit)
-        return Answered(200, s.Steps.model_validate(found._asdict()))
+        return Answered(200, s.Steps(**found._asdict(), categories=list(CATEGORIES), marks=MARKS))
 
     async def entry(self, asked: Asked) -> Answered:
         """GET /v1/pods/{name}/entries/{seq}."""

@@ -23,7 +23,6 @@ from starlette.routing import Route
 
 from pod.errors import PodError, UsageProblem
 from pod.host import PodHost, RestartPolicy
-from pod.log.files import label_of
 from pod.log.folder import check_name, default_home, local_home
 from pod.service import openapi, page, schemas
 from pod.service.access import Holder, Hosts, Tokens
@@ -118,9 +117,7 @@ class Service:
         self._closing: anyio.Event | None = None
         self._readers = Counter[str]()
         self._readers_each = READERS_EACH if len(tokens.known) > 1 else READERS
-        care.telling = Telling.of(
-            webhooks, care.state / "webhooks", care.home, shared=label_of(care.home) != str(care.home), told=self._told
-        )
+        care.telling = Telling.of(webhooks, care.state / "webhooks", care.home, shared=care.shared, told=self._told)
         self._metrics = Metrics(
             running=lambda: self.care.hosted,
             readers=self._readers.total,
@@ -256,8 +253,7 @@ class Service:
             answered = await operation.handler(self.api, Asked(holder, args, query, body))
             return JSONResponse(answered.body.model_dump(mode="json"), answered.status)
         label = self._once.begin(holder.name, key)
-        told = {**args, "by": holder.name}
-        asked = b"\0".join([operation.name.encode(), json.dumps(told).encode(), body.model_dump_json().encode()])
+        asked = b"\0".join([operation.name.encode(), json.dumps(args).encode(), body.model_dump_json().encode()])
         try:
             given = await anyio.to_thread.run_sync(self._once.look, label, asked, operation.again)
             if given is None:

@@ -25,7 +25,7 @@ from pod.events import Event
 from pod.host import Hosted, PodHost, RestartPolicy
 from pod.log import inbox
 from pod.log.bounded import last_number
-from pod.log.files import Files, label_of
+from pod.log.files import Files
 from pod.log.folder import PodFolder, check_name, default_home
 from pod.manifest import ManifestError, load_manifest
 from pod.peek import Glance, glance
@@ -36,6 +36,7 @@ from pod.service.feed import Channel, Reader
 from pod.service.shelf import Shelf, Unfit
 from pod.service.telling import Telling
 from pod.service.webhooks import KINDS
+from pod.store.mounting import url_of
 from worker.errors import ConfigError
 
 logger = logging.getLogger("pod.service")
@@ -101,6 +102,11 @@ class Care:
         self._group = group
         self._readers = anyio.CapacityLimiter(4)
 
+    @property
+    def shared(self) -> bool:
+        """Whether machines share the home."""
+        return url_of(self.home) is not None
+
     # -- looking ----------------------------------------------------------------------------------------------
 
     def folder(self, name: str) -> PodFolder:
@@ -114,7 +120,7 @@ class Care:
         and as `folder` does.
         """
         folder = self.folder(name)
-        if after and label_of(self.home) == str(self.home):
+        if after and not self.shared:
             path = folder.segment_path(folder.pointer().segment)
             try:
                 last = last_number(path, most=LOOKED_AT)
@@ -132,7 +138,7 @@ class Care:
         return Reader(folder, self._channel(folder.name), self._readers, after)
 
     def _channel(self, name: str) -> Channel:
-        return self._channels.setdefault(name, Channel(shared=label_of(self.home) != str(self.home)))
+        return self._channels.setdefault(name, Channel(shared=self.shared))
 
     def left(self, name: str) -> None:
         """A reader is done: what nobody reads and nobody runs is forgotten."""

@@ -216,8 +216,11 @@ class EventPage(BaseModel):
 
 class Steps(BaseModel):
     """What happened, with figures: as `pod inspect --json`, long texts cut. `last` is what to give as `after` to go on, `more`
-    whether that gives something at once; `left_out` counts older steps that are told no more."""
+    whether that gives something at once; `left_out` counts older steps that are told no more. `categories` are what a request is made
+    of, `marks` the types of steps that stand out, each with its word."""
 
+    categories: list[str]
+    marks: dict[str, str]
     steps: list[dict[str, Any]]
     segments: list[dict[str, Any]]
     last: int

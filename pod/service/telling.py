@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from pod.errors import PodError, UsageProblem
 from pod.service.outbox import Due, Outbox, labels
 from pod.service.webhooks import Webhook, signed
 from worker.errors import alone
+from worker.models.classify import retry_after
 from worker.models.transport import is_loopback
 from worker.tls import tls
 
@@ -179,7 +179,7 @@ class Receiver:
         try:
             with anyio.fail_after(WHOLE):
                 async with client.stream("POST", self.webhook.url, content=body, headers=headers) as response:
-                    asked = min(_asked(response.headers.get("retry-after")), self.retries.asked)
+                    asked = min(retry_after(response.headers) or 0.0, self.retries.asked)
                     answer = _Answer(response.status_code, asked)
                     with suppress(httpx2.HTTPError, httpx2.StreamError, OSError):
                         await _passed_over(response)
@@ -272,18 +272,6 @@ async def _passed_over(response: httpx2.Response) -> None:
             left -= len(piece)
             if left < 0:
                 return
-
-
-def _asked(value: str | None) -> float:
-    """Seconds of a `Retry-After`, which is a number of them or a date."""
-    if value is None:
-        return 0.0
-    if value.isascii() and value.isdigit():
-        return float(value[:9])
-    try:
-        return max(parsedate_to_datetime(value).timestamp() - time.time(), 0.0)
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 @dataclass(eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -61,7 +62,8 @@ class _Followed:
 
     def since(self, after: int, most: int) -> Stretch:
         self.read_on()
-        found = [encoded for seq, encoded in self.steps if seq > after]
+        new = takewhile(lambda step: step[0] > after, reversed(self.steps))  # so that a look costs what is new
+        found = [encoded for _, encoded in new][::-1]
         steps = [json.loads(each) for each in found[:most]]
         more = len(found) > most
         return Stretch(

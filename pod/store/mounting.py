@@ -16,6 +16,7 @@ from pod.log.files import Files, share
 from pod.staging import abandoned, owned
 from pod.store.port import TTL
 from pod.store.shared import SharedFiles
+from worker.errors import way_to_install
 from worker.ids import uuid7
 
 _mounts: dict[str, Path] = {}
@@ -35,7 +36,7 @@ def mount(url: str, where: Path) -> Path:
             from pod.store.postgres_documents import PostgresDocuments
         except ImportError:
             raise UsageProblem(
-                "a home in PostgreSQL needs the extra `postgres`: pip install '/path/to/checkout[postgres]'"
+                f"a home in PostgreSQL needs the extra `postgres`: {way_to_install('postgres')}"
             ) from None
         plain, ttl = address(url)
         try:

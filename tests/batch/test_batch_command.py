@@ -72,6 +72,13 @@ class Provider:
         return self.step(request)
 
 
+def told_to_end(process: subprocess.Popen[bytes]) -> None:
+    """Sends SIGINT, and waits until the batch says that it heard it."""
+    process.send_signal(signal.SIGINT)
+    while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
+        pass
+
+
 def killed(rig: Rig, provider: Provider, *args: object) -> None:
     """Begins the batch, and kills it once a held task has sent its request."""
     provider.begun.clear()
@@ -199,9 +206,7 @@ def test_a_signal_lets_runs_end_at_a_boundary_and_the_same_command_goes_on(rig: 
         rig.manifest(server)
         process = rig.start("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml", "--concurrency", "2")
         assert provider.begun.wait(20)
-        process.send_signal(signal.SIGINT)
-        while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
-            pass
+        told_to_end(process)
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=90)
         provider.held.clear()
@@ -218,9 +223,7 @@ def test_what_a_signal_left_is_told_with_the_way_on(rig: Rig) -> None:
         rig.manifest(server)
         process = rig.start("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml", "--concurrency", "1")
         assert provider.begun.wait(20)
-        process.send_signal(signal.SIGINT)
-        while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
-            pass
+        told_to_end(process)
         provider.killed.set()
         _, err = process.communicate(timeout=90)
     assert process.returncode == 130 and b"1 have no end yet; the same command goes on" in err
@@ -242,9 +245,7 @@ def test_the_figures_of_a_task_are_of_all_its_runs(rig: Rig) -> None:
         rig.manifest(server)
         process = rig.start("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml")
         assert begun.wait(20)
-        process.send_signal(signal.SIGINT)
-        while b"SIGINT" not in (process.stderr.readline() if process.stderr else b"SIGINT"):
-            pass
+        told_to_end(process)
         go_on.set()
         process.communicate(timeout=90)
         assert process.returncode == 130 and not rows(rig)

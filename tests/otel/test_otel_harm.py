@@ -192,7 +192,7 @@ def test_switched_off_it_costs_next_to_nothing() -> None:
         for _ in range(2_000):
             record.model_dump_json(exclude_none=True).encode()
 
-    assert not tracing.active()
+    assert not tracing.outgoing()
     assert best(off) < best(encodes)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -25,7 +24,7 @@ from worker.errors import AuthFailed, ProviderDown, RateLimited
 from worker.models.base import Usage
 from worker.records import Pruned
 from worker.testing import ScriptedModel, call, calls, fail, hang, reply, say
-from worker.tools import ToolFault, tool
+from worker.tools import Tool, ToolFault, tool
 
 pytestmark = pytest.mark.anyio
 
@@ -170,7 +169,7 @@ async def test_a_prune_is_an_event_with_its_figures(rig: Rig, traces: Traces) ->
     assert wanted and [(f["pod.tokens_saved"], f["pod.tokens_before"], f["pod.results"]) for f in found] == wanted
 
 
-def child_of(rig: Rig, traces: Traces | None) -> Callable[[], Any]:
+def child_of(rig: Rig, traces: Traces | None) -> Tool:
     """A tool whose function runs a pod of its own."""
 
     @tool(name="delegate")
@@ -180,7 +179,7 @@ def child_of(rig: Rig, traces: Traces | None) -> Callable[[], Any]:
         async with rig.open(ScriptedModel([say("the child is done")]), name="child", **options) as pod:
             return str((await pod.run("do it")).text)
 
-    return delegate  # type: ignore[return-value]
+    return delegate
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["with the same telemetry", "without any of its own"])

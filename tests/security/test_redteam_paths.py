@@ -290,7 +290,7 @@ async def test_b098_a_file_that_is_swapped_for_a_link_while_it_is_opened_is_not_
     with racing(world, "secret.txt"):
         assert any(checked_then_opened(scope, world) for _ in range(100_000))
         got: set[str] = set()
-        for _ in range(1_000):
+        for _ in range(3_000):
             try:
                 with scope.open_read("racy") as opened:
                     got.add(opened.file.read().decode())
@@ -305,7 +305,7 @@ async def test_b098_a_swapped_file_is_not_written_through(world: World) -> None:
     scope = Scope(world.work, write=["."])
     with racing(world, "target.txt"):
         got: set[str] = set()
-        for _ in range(1_000):
+        for _ in range(3_000):
             try:
                 with scope.open_append("racy") as opened:
                     opened.file.write(b"x")

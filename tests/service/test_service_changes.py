@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import anyio
 import pytest
-from service.service_rig import Rig, answering
+from service.service_rig import Rig, Up, answering
 
 from pod import Pod, PodHost
 from worker import tool
@@ -34,9 +34,9 @@ async def test_a_pod_is_removed_for_good_and_its_name_is_free(rig: Rig) -> None:
         assert (await up.until("p", "finished"))["totals"]["requests"] == 1
 
 
-async def settled(up: object) -> None:
+async def settled(up: Up) -> None:
     """Waits until nothing is under way here."""
-    care = up.service.care  # type: ignore[attr-defined]
+    care = up.service.care
     with anyio.fail_after(20):
         while care._busy:
             await anyio.sleep(0.02)

@@ -380,7 +380,7 @@ def test_the_record_is_searched(site: Site) -> None:
 def test_tasks_of_the_agent_are_shown_as_text(site: Site) -> None:
     site.make("planned", "plan")
     site.open("planned", width=1400)
-    site.shows("first <b>thing</b>", "[aria-label=Tasks]")
+    site.shows("○ first <b>thing</b> (pending)", "[aria-label=Tasks]")
 
 
 def test_processes_in_the_background_are_shown_as_the_log_last_told_of_them(site: Site) -> None:
@@ -388,6 +388,9 @@ def test_processes_in_the_background_are_shown_as_the_log_last_told_of_them(site
     site.open("behind", width=1400)
     site.shows("p1: ", "[aria-label='Processes in the background']")
     site.shows("sleep 0.1", "[aria-label='Processes in the background']")
+    assert re.search(
+        r"^p1: (running|exited, exit code 0), pid", site.text("[aria-label='Processes in the background'] li")
+    )
     words = [sys.executable, "-m", "pod", "show", "behind"]
     environment = {**os.environ, "POD_HOME": str(site.rig.home)}
     shown = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout

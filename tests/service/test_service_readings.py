@@ -30,7 +30,7 @@ from pod.service import readings as module
 from pod.service.readings import Kept, Readings
 from pod.session import Session, load
 from worker.ids import uuid7
-from worker.items import ContextItem
+from worker.items import ContextItem, UserItem
 from worker.testing import ScriptedModel
 from worker.testing import say as says
 
@@ -260,7 +260,8 @@ def test_of_a_log_that_grows_only_what_is_new_is_folded(
     say(session, "more")
     session.close()
     with readings.state(folder) as state:
-        assert folded == ["lease", "input", "admitted"] and state.history.view[-1].text == "more"  # type: ignore[union-attr]
+        last = state.history.view[-1]
+        assert folded == ["lease", "input", "admitted"] and isinstance(last, UserItem) and last.text == "more"
 
 
 def test_what_is_kept_has_a_bound_and_the_oldest_goes_first() -> None:

@@ -26,6 +26,7 @@ from pod.service.webhooks import webhooks_of_file
 from worker import tool
 from worker.items import ToolResultItem
 from worker.models.base import Request
+from worker.models.classify import retry_after
 from worker.testing import call, say
 from worker.testing.scripted import Step
 
@@ -416,7 +417,8 @@ def test_pauses_grow_twofold_to_their_most() -> None:
     ("given", "seconds"), [(None, 0), ("7", 7), ("x", 0), ("-1", 0), ("Wed, 21 Oct 2015 07:28:00 GMT", 0), ("٣", 0)]
 )
 def test_a_retry_after_that_is_none_counts_nothing(given: str | None, seconds: float) -> None:
-    assert telling._asked(given) == seconds
+    headers = {} if given is None else {"retry-after": given}
+    assert (retry_after(headers) or 0.0) == seconds
 
 
 async def test_an_answer_is_not_read_beyond_its_bound(rig: Rig) -> None:

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from worker.errors import ConfigError
+from worker.errors import ConfigError, way_to_install
 from worker.items import ToolOutput
 from worker.mcp.connection import Connection, Place, State
 from worker.mcp.define import Server
@@ -46,7 +46,7 @@ class Servers:
 
     def __init__(self, servers: Sequence[Server], place: Place, screen: Screen | None = None) -> None:
         if servers and find_spec("mcp") is None:
-            raise ConfigError("[[mcp]] needs the package mcp: pip install '/path/to/checkout[mcp]'")
+            raise ConfigError(f"[[mcp]] needs the package mcp: {way_to_install('mcp')}")
         self._servers, self._place, self._screen = servers, place, screen or Screen()
         self._connections: list[Connection] = []
         self._offered: dict[str, Listing] = {}

@@ -378,6 +378,8 @@ def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> floa
 
 
 def _number(text: str | None) -> float | None:
+    if text and not text.isascii():
+        return None  # other digits than those of a header
     try:
         value = float(text or "")
     except ValueError:

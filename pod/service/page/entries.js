@@ -125,5 +125,5 @@ const Entries = (() => {
     return made;
   };
 
-  return { transcript, feed, difference, asked, clock, moment, title };
+  return { transcript, feed, difference, asked, clock };
 })();

@@ -1,11 +1,7 @@
 "use strict";
 // What fills the context, what would be done about it, and how it went over the requests.
 const Figures = (() => {
-  const { make, button, num, money, share, draw } = Dom;
-  const MARKS = {
-    "context.pruned": "prune", "compaction.completed": "compaction", "compaction.failed": "compaction",
-    "segment.started": "segment", "run.ended": "run end", "context.window_learned": "overflow",
-  };
+  const { make, button, num, share } = Dom;
   const AT_ONCE = 2000;
 
   // -- the context as it is
@@ -48,11 +44,7 @@ const Figures = (() => {
         mark.style.left = Math.min((100 * tokens) / whole, 100) + "%";
         bar.append(mark);
       }
-      legend.replaceChildren(...parts.map(([part, tokens]) => {
-        const svg = draw("svg", { viewBox: "0 0 18 10", "aria-hidden": "true" });
-        svg.append(draw("rect", { class: colour(part), width: 18, height: 10 }));
-        return make("li", {}, svg, `${part} ${num(tokens)}`);
-      }));
+      legend.replaceChildren(...parts.map(([part, tokens]) => make("li", {}, Charts.key(colour(part)), `${part} ${num(tokens)}`)));
       facts.replaceChildren(...Dom.pairs([
         ["occupancy", `${num(found.occupancy)} (${found.provenance})`], ["available", num(found.available)], ["window", `${num(found.window)} (${found.window_source})`], ["full", share(found.occupancy, found.available)],
         ...Object.entries(found.triggers || {}).map(([trigger, tokens]) => [trigger.replaceAll("_", " "), num(tokens)]), ["policy", found.policy], ["items", num(found.items)], ["could be pruned", num(found.prunable)],
@@ -79,22 +71,27 @@ const Figures = (() => {
     const tools = make("div", { class: "bar", role: "toolbar", "aria-label": "Chart" }), readout = make("p", { class: "readout" }), plots = make("div");
     const left = make("p", { class: "hint" });
     home.append(tools, readout, plots, left, make("p", { class: "hint" }, "Arrow keys go from point to point, Page Up and Page Down ten at a time, Home and End to the ends, + and - zoom, Enter shows the entry."));
-    const data = {
-      kinds: [], marks: ["prune", "compaction", "segment", "run end", "overflow"], categories: ["instructions", "tool schemas", "current request", "history", "tool results", "context items", "reserve"],
-      steps: { seq: [], kind: [], place: [], words: [] }, triggers: [],
-      requests: { step: [], number: [], input: [], estimate: [], reported: [], cached: [], output: [], window: [], available: [], reserve: [], cost: [], sum: [], parts: [[], [], [], [], [], []] },
-    };
+    const FIGURES = ["number", "input", "estimate", "reported", "cached", "output", "window", "available", "reserve"];
     const kinds = new Map();
-    let last = 0, chart = null;
+    let last = 0, chart = null, data = null, marks = {};
 
+    // The columns that a chart is drawn from, empty; which categories and marks there are is the service's to say.
+    function begin(found) {
+      marks = found.marks;
+      const columns = Object.fromEntries(["step", ...FIGURES, "cost", "sum"].map((key) => [key, []]));
+      data = {
+        kinds: [], marks: [...new Set(Object.values(marks))], categories: [...found.categories, "reserve"], triggers: [],
+        steps: { seq: [], kind: [], place: [], words: [] }, requests: { ...columns, parts: found.categories.map(() => []) },
+      };
+    }
     function add(step) {
       const { steps: S, requests: R } = data;
-      if (!kinds.has(step.type)) { kinds.set(step.type, data.kinds.length); data.kinds.push([step.type, MARKS[step.type] || ""]); }
+      if (!kinds.has(step.type)) { kinds.set(step.type, data.kinds.length); data.kinds.push([step.type, marks[step.type] || ""]); }
       S.seq.push(step.seq); S.kind.push(kinds.get(step.type)); S.place.push(R.step.length); S.words.push(words(step));
       if (step.type !== "request.completed") return;
       const at = R.step.length;
       R.step.push(S.seq.length - 1);
-      for (const key of ["number", "input", "estimate", "reported", "cached", "output", "window", "available", "reserve"]) R[key].push(step[key]);
+      for (const key of FIGURES) R[key].push(step[key]);
       R.cost.push(step.cost_usd); R.sum.push(step.cost_so_far);
       data.categories.slice(0, -1).forEach((category, c) => R.parts[c].push(step.categories[category] || 0));
       for (const trigger of Object.keys(step.triggers)) if (!data.triggers.some(([known]) => known === trigger)) data.triggers.push([trigger, []]);
@@ -103,6 +100,7 @@ const Figures = (() => {
     async function look(signal) {
       for (let more = true; more; ) {
         const found = await Api.get(Api.path(name, "timeline"), { after: last, limit: AT_ONCE }, signal);
+        if (!data) begin(found);
         for (const step of found.steps) add(step);
         ({ last, more } = found);
         left.textContent = found.left_out ? `${num(found.left_out)} older steps are left out; pod inspect ${name} has all.` : "";
@@ -111,7 +109,7 @@ const Figures = (() => {
       if (!chart) chart = Charts.charts(data, { plots, readout, tools, open: (step) => open(data.steps.seq[step]) });
       else chart.grew();
     }
-    return { look, seen: () => last };
+    return { look };
   }
 
   return { context, timeline };

@@ -1,7 +1,7 @@
 "use strict";
 // The pods, with how they stand. Looked at again every few seconds while somebody looks, else twice a minute, for the title.
 const List = (() => {
-  const { $, make, button, num, money, short, share } = Dom;
+  const { make, button, num, money, short, share } = Dom;
   const EVERY = 3000, UNSEEN = 30000, MOST = 500;
   const ATTENTION = { waiting: 0, running: 1, compacting: 1, queued: 2, answered: 2, yielded: 3, "stopped short": 3, failed: 4, unreadable: 4, limit: 5 };
 
@@ -149,5 +149,5 @@ const List = (() => {
     if (found) location.hash = address(found.pod);
   }
 
-  return { list, bar, status, ago, address };
+  return { list, bar, status, address };
 })();

@@ -40,7 +40,7 @@ const PodView = (() => {
     banner.hidden = true;
     const tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views of " + name });
     const panels = new Map(), buttons = new Map();
-    let active = "transcript", live = "", facts = null, waiting = 0, loading = true;
+    let active = "transcript", facts = null, waiting = 0, loading = true;
 
     for (const [key, words] of TABS) {
       const tab = button(words, () => choose(key), { role: "tab", id: "tab-" + key, "aria-controls": "panel-" + key });
@@ -222,7 +222,7 @@ const PodView = (() => {
     setTimeout(() => { loading = false; }, 2500);
     Api.follow(name, 0, {
       lot,
-      state: (now) => { live = now; link.textContent = { live: "live", connecting: "connecting …", waiting: "no connection: trying again" }[now]; link.dataset.state = now; if (now === "live") refresh.ask(); },
+      state: (now) => { link.textContent = { live: "live", connecting: "connecting …", waiting: "no connection: trying again" }[now]; link.dataset.state = now; if (now === "live") refresh.ask(); },
       refused: (error) => { if (error.kind === "another_pod") return another(); link.textContent = "closed"; refused(error); },
     }, ended.signal);
     title.focus({ preventScroll: true });

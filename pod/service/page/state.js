@@ -3,7 +3,7 @@
 const State = (() => {
   const { make, button, num, money, pairs } = Dom;
   const AT_WORK = new Set(["running", "compacting", "queued"]);
-  const TASK = { done: "✓", in_progress: "▸", pending: "○", cancelled: "×", blocked: "!" };
+  const TASK = { done: "✓", active: "▸", pending: "○" };
 
   // `act` does something through the service and says how it went.
   function state(home, { name, role, act, changed, gone }) {
@@ -132,9 +132,9 @@ const State = (() => {
       for (const [id, made] of asked) if (!ids.has(id)) { made.remove(); asked.delete(id); }
       for (const one of open) if (!asked.has(one.id)) { asked.set(one.id, question(one)); questions.append(asked.get(one.id)); }
       answers.hidden = !open.length;
-      fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || "○"} ${task.title || task.text || task.id}${task.note ? " — " + task.note : ""} (${(task.status || "").replaceAll("_", " ")})`)));
+      fill(tasks, facts.tasks || [], (found) => items(found.map((task) => `${TASK[task.status] || ""} ${task.text} (${task.status})`)));
       waits();
-      fill(processes, facts.processes || [], (found) => items(found.map((job) => `${job.id}: ${job.status}${job.exit_code ?? null ? ", exit code " + job.exit_code : ""}, pid ${job.pid}, since ${(job.started_at || "").slice(0, 19).replace("T", " ")}: ${(job.command || "").slice(0, 300)}`)));
+      fill(processes, facts.processes || [], (found) => items(found.map((job) => `${job.id}: ${job.status}${Number.isInteger(job.exit_code) ? `, exit code ${job.exit_code}` : ""}, pid ${job.pid}, since ${(job.started_at || "").slice(0, 19).replace("T", " ")}: ${(job.command || "").slice(0, 300)}`)));
       fill(servers, facts.servers || [], (found) => items(found.map((one) => `${one.server}: ${one.state}${one.why ? ", " + one.why : ""}, ${num(one.tools)} tools`)));
       told.replaceChildren(...pairs([
         ["name", name], ["folder", facts.cwd || "-"], ["session", facts.session || "-"], ["made", facts.created ? Entries.clock(facts.created) : "-"],
