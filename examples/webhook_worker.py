@@ -21,7 +21,7 @@ import os
 import re
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal, TypeAlias
@@ -107,6 +107,9 @@ class Deliveries:
         finally:
             staged.unlink()
             _sync(self._open)
+        if (self._done / delivery).exists():  # it got done since we looked
+            (self._open / delivery).unlink()
+            return False
         return True
 
     def finish(self, delivery: str) -> None:
@@ -115,8 +118,13 @@ class Deliveries:
         _sync(self._done)
 
     def left(self) -> list[tuple[str, bytes]]:
-        """Those that were not done when the last process ended."""
-        return [(path.name, path.read_bytes()) for path in sorted(self._open.iterdir()) if path.name[0] != "."]
+        """Those that are not done: at the start, what the last process did not get to."""
+        found: list[tuple[str, bytes]] = []
+        for path in sorted(self._open.iterdir()):
+            with suppress(FileNotFoundError):  # it got done since we looked
+                if path.name[0] != ".":
+                    found.append((path.name, path.read_bytes()))
+        return found
 
 
 def _sync(folder: Path) -> None:
