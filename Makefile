@@ -47,10 +47,11 @@ bench-prune: $(STAMP)
 eval: $(STAMP)
 	@$(BIN)/python -m benchmarks.evaluate
 
-# Long fault runs: many random kills, two nodes on one PostgreSQL, a service of 200 pods. Not part of `make test`.
+# Long fault runs: many random kills, two nodes on one PostgreSQL, a service of 200 pods, and each point of the sweeps of which
+# the suite takes a share. Not part of `make test`.
 soak: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
-	@$(BIN)/python -m pytest tests/soak --override-ini testpaths=tests/soak
+	@POD_SWEEP_WHOLE=1 $(BIN)/python -m pytest tests/soak tests/crash --override-ini testpaths=tests/soak
 
 # Switches each important rule off in a copy of the tree and looks whether the tests notice. Not part of `make test`.
 mutations: $(STAMP)

@@ -155,7 +155,7 @@ async def main():
     rig = Rig(Path(sys.argv[2]))
     await rig.call("shell", command="seq 100000")
     before = peak()
-    output = await rig.call("shell", command="head -c {count} /dev/zero | tr '\\\\0' 'x' | fold -w 99; echo last words")
+    output = await rig.call("shell", command="yes {line} | head -c {count}; echo last words")
     print(json.dumps({{"growth": peak() - before, "output": output.model_dump()}}))
 
 anyio.run(main, backend=sys.argv[1])
@@ -166,7 +166,7 @@ anyio.run(main, backend=sys.argv[1])
 async def test_large_output_is_drained_within_bounded_memory(rig: Rig, tmp_path: Path, anyio_backend: str) -> None:
     """B090, with 200 MB."""
     root = Path(__file__).parents[2]
-    script = _MEASURED.format(path=[str(root), str(root / "tests")], count=200_000_000)
+    script = _MEASURED.format(path=[str(root), str(root / "tests")], line="x" * 99, count=200_000_000)
     done = await anyio.run_process([sys.executable, "-c", script, anyio_backend, str(tmp_path)])
     result = json.loads(done.stdout)
     output = result["output"]

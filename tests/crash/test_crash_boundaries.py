@@ -18,6 +18,7 @@ import anyio
 import pytest
 from crash.crash_boundary import LATCH, TASK, World, disk_after, drive, fresh, policies, record
 from crash.crash_shards import digest
+from crash.crash_share import WHOLE, share
 
 from pod import Pod, RunResult
 from pod.errors import PodError
@@ -100,7 +101,8 @@ def test_a_boundary_whose_files_refuse_ends_with_a_store_error_and_is_made_once_
     base: Path, policy: str, done: bool
 ) -> None:
     reached = 0
-    for at in range(1, 60):
+    # The suite refuses one operation and loses the acknowledgement of the next.
+    for at in share(range(1, 60), 2, first=done):
         files = Faulty(at, done=done)
         world = fresh(base, policy, files)
         with suppress(PodError):
@@ -112,7 +114,7 @@ def test_a_boundary_whose_files_refuse_ends_with_a_store_error_and_is_made_once_
         print("at", at, "done", done, world.rig.kinds()[-3:])
         if (found := world.rig.of(e.RunEndedEntry))[-1].status != "finished" or len(found) < 2:
             world.check(drive(policy, world.finish))
-    assert reached > 14
+    assert reached > (14 if WHOLE else 7)
 
 
 # -- somebody else decides -----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from crash.crash_shards import VARIANTS, Drivers, drivers
+from crash.crash_share import WHOLE
 
 pytestmark = pytest.mark.slow
 
@@ -32,16 +33,22 @@ def place(log: list[str], name: str, number: int = 1) -> int:
 def test_a_pod_that_died_before_or_after_any_operation_goes_on_and_does_everything_once(
     drive: Drivers, logs: list[list[str]]
 ) -> None:
-    """B063, B074, B078: before and after each write, sync, rename and start of a tool, and in the middle of each write."""
-    parts = [{"part": n, "of": 2, "odd": odd, **variant} for odd, variant in enumerate(VARIANTS) for n in range(2)]
-    # What a dead process leaves is what a copy of its files holds; that it dies is the matter of each twelfth operation.
+    """B063, B074, B078: before and after writes, syncs, renames and starts of a tool, and in the middle of writes.
+
+    Two thirds of the operations, each third of them on the other backend (all, and on both, with `make soak`).
+    """
+    of, taken = (2, (0, 1)) if WHOLE else (6, (0, 3))
+    parts = [{"part": n + odd * (of > 2), "of": of, "odd": odd, **v} for odd, v in enumerate(VARIANTS) for n in taken]
+    # What a dead process leaves is what a copy of its files holds; that it dies is the matter of a few operations here, of
+    # each one in `tests/soak`.
+    step = 12 if WHOLE else 30
     dies: list[dict[str, Any]] = []
     for variant, log in zip(VARIANTS, logs, strict=True):
-        for turn, at in enumerate(range(1 + len(dies) % 12, len(log) + 1, 12)):
+        for turn, at in enumerate(range(1 + len(dies) % step, len(log) + 1, step)):
             dies.append({"at": at, "when": ("before", "during", "after")[turn % 3], **variant})
     answers = drive([*parts, *dies])
-    assert sum(answer.get("crashes", 0) for answer in answers) == len(dies) >= 40
-    assert sum(answer.get("states", 0) for answer in answers) > 250
+    assert sum(answer.get("crashes", 0) for answer in answers) == len(dies) >= 500 // step
+    assert sum(answer.get("states", 0) for answer in answers) > 500 // of
 
 
 def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(
@@ -59,11 +66,14 @@ def test_a_pod_that_dies_again_while_it_recovers_still_does_everything_once(
         ("write", 0, 0, "before"),
     ]
     points: list[dict[str, Any]] = []
+    every = 14 if WHOLE else 6
     for n, (name, number, further, when) in enumerate(bases):
         variant = n // 2 % 2
         at = place(logs[variant], name, number) + further
-        points.append({"at": at, "when": when, "every": 14, "then": ("before", "during")[n % 2], **VARIANTS[variant]})
-    assert sum(answer["crashes"] for answer in drive(points)) > 80
+        points.append(
+            {"at": at, "when": when, "every": every, "then": ("before", "during")[n % 2], **VARIANTS[variant]}
+        )
+    assert sum(answer["crashes"] for answer in drive(points)) > len(bases) * (every - 2)
 
 
 @pytest.mark.parametrize("seed", [20260131])

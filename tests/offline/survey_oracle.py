@@ -6,6 +6,7 @@ import ast
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 
@@ -26,6 +27,13 @@ def todos(text: str) -> list[tuple[int, str]]:
     return [(n, line.strip()) for n, line in enumerate(lines, 1) if re.search(r"\b(TODO|FIXME)\b", line)]
 
 
+@cache
+def parsed(text: str) -> tuple[list[str], list[ast.Import | ast.ImportFrom]]:
+    """The definitions and import statements of a file: many surveys look at the same ones."""
+    tree = ast.parse(text)
+    return definitions(tree), [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def survey(root: Path, folders: list[str]) -> dict[str, Truth]:
     """Path (as seen from `root`) to what is true of the file, in the order of paths."""
     paths = sorted(
@@ -37,17 +45,18 @@ def survey(root: Path, folders: list[str]) -> dict[str, Truth]:
         }
     )
     names: dict[str, str] = {}
+    known = set(paths)
     for path in paths:
-        name = module_name(path, set(paths))
+        name = module_name(path, known)
         names.setdefault(name, path)
     found: dict[str, Truth] = {}
     tallies: dict[str, Counter[str]] = {path: Counter() for path in paths}
     for path in paths:
         text = (root / path).read_bytes().decode("utf-8-sig", "replace")
-        tree = ast.parse(text)
-        found[path] = Truth(definitions(tree), todos(text))
-        for node in ast.walk(tree):
-            for target in imported(node, path, set(paths), names) - {path}:
+        defined, imports = parsed(text)
+        found[path] = Truth([*defined], todos(text))
+        for node in imports:
+            for target in imported(node, path, known, names) - {path}:
                 tallies[target][path] += 1
     for path, tally in tallies.items():
         if tally:
@@ -67,12 +76,10 @@ def module_name(path: str, paths: set[str]) -> str:
     return ".".join(parts[start:])
 
 
-def imported(node: ast.AST, path: str, paths: set[str], names: dict[str, str]) -> set[str]:
+def imported(node: ast.Import | ast.ImportFrom, path: str, paths: set[str], names: dict[str, str]) -> set[str]:
     """The files that one import statement names."""
     if isinstance(node, ast.Import):
         return {names[alias.name] for alias in node.names if alias.name in names}
-    if not isinstance(node, ast.ImportFrom):
-        return set()
     if node.level == 0:
         module = node.module or ""
         whole = [names.get(f"{module}.{alias.name}") or names.get(module) for alias in node.names]

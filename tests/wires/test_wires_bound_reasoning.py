@@ -65,7 +65,7 @@ def transformed(ran: Ran) -> list[list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("source", ["prefix", "overview"])
 def test_the_control_is_in_the_first_request_and_in_all_later_ones(long_runs: LongRuns, source: str) -> None:
-    ran = long_runs("anthropic", source, "asyncio")
+    ran = long_runs("anthropic", source)
     assert controlled(ran.agent.turns[0].sent)
     assert all(controlled(turn.sent) for turn in ran.agent.turns), "the compact worker's requests are no exception"
 
@@ -75,7 +75,7 @@ def test_reasoning_goes_back_as_it_came_until_a_segment_starts(
     long_runs: LongRuns, wire: WireName, source: str
 ) -> None:
     """B020: the server signs each block over all that stands before it, and every block it got was valid."""
-    ran = long_runs(wire, source, "trio")
+    ran = long_runs(wire, source)
     kept = [i["payload"] for r in ran.flat("reply") for i in r["items"] if i["type"] == "reasoning"]
     assert len(kept) == len(delivered(ran))
     at = 0
@@ -98,7 +98,7 @@ def _before_a_prune(segment: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_reasoning_of_a_response_keeps_the_bytes_of_its_event(long_runs: LongRuns) -> None:
     """B146: the server writes its items with blanks behind colons, which nothing of ours does."""
-    sent = delivered(long_runs("openai", "prefix", "asyncio"))[5]
+    sent = delivered(long_runs("openai", "prefix"))[5]
     assert len(re.findall(rb'\{"id": "rs_\d+", "type": "reasoning", "summary": \[\{"type": ', sent.messages)) == 5
 
 
@@ -106,7 +106,7 @@ def test_text_and_calls_of_the_kept_end_stay_without_their_reasoning(long_runs: 
     """B020: after a compaction the retained tail has no bound blocks, and no call lost its result."""
     both: tuple[WireName, WireName] = ("anthropic", "openai")
     for wire in both:
-        for window in windows(long_runs(wire, "prefix", "asyncio"))[1:]:
+        for window in windows(long_runs(wire, "prefix"))[1:]:
             assert thoughts(window[0]) == []
             assert len(pairs(window[0])) >= 1
             assert b'"id":"fc_' not in window[0].messages, "ids of calls are worth nothing without their reasoning"

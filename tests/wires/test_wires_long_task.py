@@ -1,6 +1,6 @@
 """Sixty requests on real files, at least two compactions, every fault of the probe matrix: what must hold on each wire.
 
-The task runs once for each wire, source of the summary and backend (see `conftest.py`); these tests look at the bodies
+The task runs once for each wire and source of the summary, on both backends (see `conftest.py`); these tests look at the bodies
 that the server got, the events, the log and the files.
 """
 

@@ -39,10 +39,18 @@ class ArtifactWriter:
         self._limit = limit
 
     def write(self, data: bytes) -> None:
-        """Appends `data` as far as the limit allows. Blocks; raises `OSError`."""
+        """Appends `data` as far as the limit allows. Blocks unless `full`; raises `OSError`."""
+        if self.full:
+            self.dropped += len(data)
+            return
         if self._masked is not None:
             data = _bytes(self._masked.feed(self._decoder.decode(data)))
         self._keep(data)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is kept."""
+        return self.size >= self._limit
 
     def _keep(self, data: bytes) -> None:
         kept = memoryview(data)[: max(self._limit - self.size, 0)]

@@ -44,7 +44,7 @@ class OutputCollector:
     @property
     def spooling(self) -> bool:
         """Whether the next piece is written to disk."""
-        return self._spool is not None
+        return self._spool is not None and not self._spool.full
 
     def feed(self, data: bytes) -> None:
         """Takes the next bytes."""
