@@ -73,8 +73,8 @@ async def _schedule(args: argparse.Namespace, wanted: _Wanted | None) -> int:
             case "run":
                 await _run(args, engine, orders)
             case "remove":
-                await _found(engine, args.name)
-                await engine.schedules.remove(args.name)
+                if not await engine.schedules.remove(args.name):
+                    await _found(engine, args.name)
                 _say(args, f"schedule {args.name} is gone; what it began goes on")
             case what:
                 await _hold(args, engine, paused=what == "pause")
@@ -123,7 +123,9 @@ def _wanted(args: argparse.Namespace) -> _Wanted:
 
 async def _add(args: argparse.Namespace, engine: Engine, orders: Orders, wanted: _Wanted) -> None:
     for _ in range(TRIES):
-        now, schedules = await engine.schedules.read()
+        now, schedules, unread = await engine.schedules.read()
+        if args.name in unread:
+            raise _unread(args.name, unread[args.name])
         old = next((each for each in schedules if each.name == args.name), None)
         if old is not None and not args.replace:
             raise UsageProblem(
@@ -156,15 +158,24 @@ async def _add(args: argparse.Namespace, engine: Engine, orders: Orders, wanted:
 
 
 async def _ls(args: argparse.Namespace, engine: Engine) -> None:
-    now, schedules = await engine.schedules.read()
-    if args.json:
-        show_json([_json(each, now) for each in schedules])
-        return
-    if not schedules:
+    now, schedules, unread = await engine.schedules.read()
+    for name, why in unread.items():
+        note(f"pod: warning: {visible(str(_unread(name, why)))}")
+    if not schedules and not unread and not args.json:
         show("there are no schedules; `pod queue schedule add` makes one")
         return
-    rows = [(each.name, each.cron, each.zone, each.queue, _next(each, now), _last(each)) for each in schedules]
-    show(table(rows, ("schedule", "cron", "zone", "queue", "next", "last")))
+    rows, shown = list[tuple[str, ...]](), list[dict[str, Any]]()
+    for each in schedules:
+        try:
+            shown.append(_json(each, now))
+            rows.append((each.name, each.cron, each.zone, each.queue, _next(each, now), _last(each)))
+        except UsageProblem as error:  # this machine does not know its zone
+            note(f"pod: warning: schedule {each.name}: {visible(str(error))}")
+    if args.json:
+        show_json(shown)
+        return
+    if rows:
+        show(table(rows, ("schedule", "cron", "zone", "queue", "next", "last")))
     await _note_unserved(engine, schedules)
 
 
@@ -236,12 +247,18 @@ async def _note_unserved(engine: Engine, schedules: list[Schedule]) -> None:
 
 async def _found(engine: Engine, name: str) -> tuple[float, Schedule]:
     """The time, and a schedule. Raises `UsageProblem` where there is none of this name."""
-    now, schedules = await engine.schedules.read()
+    now, schedules, unread = await engine.schedules.read()
     for each in schedules:
         if each.name == name:
             return now, each
+    if name in unread:
+        raise _unread(name, unread[name])
     hint = did_you_mean(name, [each.name for each in schedules]) or "`pod queue schedule ls` lists them"
     raise UsageProblem(f"there is no schedule {name[:200]!r}; {hint}")
+
+
+def _unread(name: str, why: str) -> UsageProblem:
+    return UsageProblem(f"schedule {name}: {why}; `pod queue schedule remove {name}` takes it away")
 
 
 async def _hold(args: argparse.Namespace, engine: Engine, *, paused: bool) -> None:

@@ -44,8 +44,10 @@ class Firing:
 
     async def once(self) -> float:
         """Does what is due; how many seconds may pass until the next look. Cancelled, the next look goes on."""
-        now, schedules = await self.engine.schedules.read()
+        now, schedules, unread = await self.engine.schedules.read()
         rest = LOOK
+        for name, why in unread.items():
+            self._tell(name, f"schedule {name} can't be read: {why}; the others go on")
         for schedule in schedules:
             if schedule.queue in self.queues:
                 try:

@@ -8,8 +8,9 @@ that to the next one, and the pod's name (the schedule's and its time) makes doi
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -36,7 +37,7 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format: int = 1
+    format: Literal[1] = 1
     version: int = 1
     name: str
     cron: str
@@ -108,11 +109,21 @@ def decided(schedule: Schedule, at: float, moment: float, running: Sequence[str]
     return schedule.model_copy(update={"decided": at}).begun(pod_of(schedule.name, at), at, running)
 
 
+class Kept(NamedTuple):
+    """What an engine keeps: the time by its clock, its schedules by their names, and for each name whose schedule does not read (a
+    later version wrote it, or somebody by hand) why.
+    """
+
+    now: float
+    schedules: list[Schedule]
+    unread: Mapping[str, str] = MappingProxyType({})
+
+
 class Schedules(Protocol):
     """The schedules of an engine."""
 
-    async def read(self) -> tuple[float, list[Schedule]]:
-        """The time by the engine's clock, and all schedules by their names."""
+    async def read(self) -> Kept:
+        """All that there is. One that does not read keeps no other from being read."""
         ...
 
     async def put(self, schedule: Schedule) -> bool:
@@ -132,9 +143,9 @@ class MemorySchedules:
     def __init__(self) -> None:
         self._all: dict[str, Schedule] = {}
 
-    async def read(self) -> tuple[float, list[Schedule]]:
+    async def read(self) -> Kept:
         """As the port says."""
-        return time.time(), [self._all[name] for name in sorted(self._all)]
+        return Kept(time.time(), [self._all[name] for name in sorted(self._all)])
 
     async def put(self, schedule: Schedule) -> bool:
         """As the port says."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 from pod.engine.limits import NO_LIMITS, Limits
-from pod.engine.schedules import Schedule
+from pod.engine.schedules import Kept, Schedule
 
 NOW = {
     "sqlite": "((julianday('now') - 2440587.5) * 86400.0)",
@@ -43,8 +44,8 @@ class StoredSchedules:
     database: sa.Engine
     blocking: Callable[..., Awaitable[Any]]
 
-    async def read(self) -> tuple[float, list[Schedule]]:
-        """As the port says. Raises `ValueError` for one that a later version wrote."""
+    async def read(self) -> Kept:
+        """As the port says."""
         return await self.blocking(self._read)
 
     async def put(self, schedule: Schedule) -> bool:
@@ -55,11 +56,17 @@ class StoredSchedules:
         """As the port says."""
         return await self.blocking(self._remove, name)
 
-    def _read(self) -> tuple[float, list[Schedule]]:
+    def _read(self) -> Kept:
         with self.database.connect() as connection:
             now = connection.execute(sa.text(f"SELECT {NOW[self.database.dialect.name]}")).scalar_one()
-            rows = connection.execute(sa.text("SELECT schedule FROM pod_schedule ORDER BY name")).scalars().all()
-        return float(now), [Schedule.model_validate_json(row) for row in rows]
+            rows = connection.execute(sa.text("SELECT name, schedule FROM pod_schedule ORDER BY name")).all()
+        found, unread = list[Schedule](), dict[str, str]()
+        for name, row in rows:
+            try:
+                found.append(Schedule.model_validate_json(row))
+            except ValidationError:
+                unread[str(name)] = "it was not written by this version, or was altered"
+        return Kept(float(now), found, unread)
 
     def _put(self, schedule: Schedule) -> bool:
         values = {

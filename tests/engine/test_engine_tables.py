@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -9,7 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -19,7 +21,9 @@ from sqlalchemy.exc import DBAPIError
 
 from pod.engine import tables
 from pod.engine.bounding import bounds, put_bounds
+from pod.engine.firing import Firing
 from pod.engine.limits import Limits
+from pod.engine.orders import Orders
 from pod.engine.places import SqliteFile
 from pod.engine.schedules import Schedule, changed
 from pod.engine.tables import QueueRow, QueueTable, StoredSchedules
@@ -68,8 +72,8 @@ async def test_schedules_are_kept_as_they_are_and_one_of_two_changes_is_heard(
         name="a/b", cron="@daily", queue="q", task="Ünïcode \U0001f600 \u2028 'quoted'", manifest="m", base="/", cwd="/"
     )
     assert await schedules.put(first) and not await schedules.put(first)
-    now, kept = await schedules.read()
-    assert kept == [first] and abs(now - time.time()) < 5
+    now, kept, unread = await schedules.read()
+    assert kept == [first] and not unread and abs(now - time.time()) < 5
     heard: list[bool] = []
 
     async def change(n: int) -> None:
@@ -80,6 +84,30 @@ async def test_schedules_are_kept_as_they_are_and_one_of_two_changes_is_heard(
             group.start_soon(change, n)
     assert sorted(heard) == [False] * 5 + [True]
     assert await schedules.remove("a/b") and not await schedules.remove("a/b")
+
+
+@pytest.mark.parametrize("row", ["no JSON", '{"format": 2}', '{"name": "later"}'])
+async def test_a_schedule_that_does_not_read_is_named_and_the_others_are_read(
+    database: sa.Engine, tmp_path: Path, row: str
+) -> None:
+    schedules = StoredSchedules(made(database), blocking)
+    good = Schedule(
+        name="good", cron="@daily", queue="q", task="t", manifest="m", base="/", cwd="/", decided=time.time()
+    )
+    for each in (good, good.model_copy(update={"name": "later"})):
+        assert await schedules.put(each)
+    if row.startswith('{"format"'):
+        row = json.dumps({**good.model_dump(mode="json"), "name": "later", "format": 2})
+    with database.begin() as connection:
+        connection.execute(sa.text("UPDATE pod_schedule SET schedule = :row WHERE name = 'later'"), {"row": row})
+    found = await schedules.read()
+    assert (found.schedules, list(found.unread)) == ([good], ["later"])
+    told: list[str] = []
+    firing = Firing(cast("Any", SimpleNamespace(schedules=schedules)), Orders(tmp_path), {"q"}, told.append)
+    for _ in range(2):
+        assert await firing.once() > 0
+    assert told == [f"schedule later can't be read: {found.unread['later']}; the others go on"]
+    assert await schedules.remove("later") and not (await schedules.read()).unread
 
 
 BOUNDED = [Limits(together=1), Limits(each_partition=1), Limits(starts=1, per=60.0)]

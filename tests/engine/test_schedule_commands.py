@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,22 @@ def test_a_partition_that_a_task_has_not_is_refused_before_anything_is_queued(ri
     assert not rig.home.exists()
     local = rig.pod("batch", "tasks.jsonl", "--manifest", rig.root / "agent.toml", "--partition", "a")
     assert local.code == 2 and "--partition: for queues; give --engine dbos" in local.err
+
+
+def test_a_schedule_of_a_later_version_is_named_beside_the_others_and_can_be_taken_away(rig: Rig) -> None:
+    with ProviderServer([], wire="openai-chat") as server:
+        rig.manifest(server)
+        for name in ("report", "later"):
+            assert rig.pod(*add_words(rig, name=name, cron="@daily")).code == 0
+        with closing(sqlite3.connect(rig.home / "engine.sqlite")) as connection, connection:
+            changed = "UPDATE pod_schedule SET schedule = replace(schedule, '\"format\":1', '\"format\":2') WHERE name = 'later'"
+            assert connection.execute(changed).rowcount == 1
+        listed = rig.pod("queue", "schedule", "ls")
+        way_out = "`pod queue schedule remove later` takes it away"
+        assert listed.code == 0 and b"report" in listed.out and b"later" not in listed.out and way_out in listed.err
+        assert [each["name"] for each in rig.pod("queue", "schedule", "ls", "--json").json] == ["report"]
+        for words in (("show", "later"), ("pause", "later"), add_words(rig, "--replace", name="later")[2:]):
+            refused = rig.pod("queue", "schedule", *words)
+            assert refused.code == 2 and way_out in refused.err, words
+        assert rig.pod("queue", "schedule", "remove", "later").code == 0
+        assert not re.search("warning.*later", rig.pod("queue", "schedule", "ls").err)

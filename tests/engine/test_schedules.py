@@ -39,14 +39,13 @@ def schedule(tmp_path: Path, **values: Any) -> Schedule:
 
 
 async def the(engine: Any, name: str = "report") -> Schedule:
-    _, schedules = await engine.schedules.read()
+    schedules = (await engine.schedules.read()).schedules
     (found,) = [each for each in schedules if each.name == name]
     return found
 
 
 async def now_of(engine: Any) -> float:
-    now, _ = await engine.schedules.read()
-    return now
+    return (await engine.schedules.read()).now
 
 
 async def queued(engine: Any) -> list[str]:
