@@ -124,13 +124,20 @@ def measure(steps: int, size: int, reps: int, backend: str = "asyncio") -> Cell:
     return Cell(pairs, best, equal, held["hold_ms"])
 
 
-def cpu_of(code: str, reps: int, *, module: list[str] | None = None) -> float:
+def cpu_of(code: str, reps: int, *, module: list[str] | None = None, env: dict[str, str] | None = None) -> float:
     """The smallest CPU seconds of a fresh interpreter that runs `code` (or a command)."""
     command = [sys.executable, *(module or ["-c", code])]
     times: list[float] = []
     for _ in range(reps + 1):
         before = children_cpu()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+        )
         times.append(children_cpu() - before)
     return min(times[1:])
 
@@ -186,6 +193,9 @@ def starts(reps: int) -> list[Row]:
     loaded = "import sys, pod; pod.Pod; bad = {'openai', 'anthropic', 'tiktoken', 'rich', 'genai_prices'} & set(sys.modules); sys.exit(len(bad))"
     sdks = subprocess.run([sys.executable, "-c", loaded], cwd=ROOT, check=False).returncode
     help_cpu, empty = cpu_of("", reps, module=["-m", "pod", "--help"]), cpu_of(CLICK_SIZED, reps)
+    with tempfile.TemporaryDirectory() as home:
+        ls = cpu_of("", reps, module=["-m", "pod", "ls"], env={"POD_HOME": home})
+    libraries = cpu_of("import pydantic, anyio", reps)
     return [
         Row(
             "import pod, CPU to import openai",
@@ -201,6 +211,12 @@ def starts(reps: int) -> list[Row]:
             help_cpu / empty,
             2.0,
             f"{help_cpu * 1000:.0f} ms to {empty * 1000:.0f} ms",
+        ),
+        Row(
+            "pod ls, CPU to import pydantic and anyio",
+            ls / libraries,
+            4.0,
+            f"{ls * 1000:.0f} ms to {libraries * 1000:.0f} ms, in an empty home",
         ),
     ]
 

@@ -1,22 +1,41 @@
 """The disposable worker that summarises a part of a session, names the files that must be read again, and is thrown
-away."""
+away.
 
-from compact_worker.job import BROKEN_OFF, PREFIX_TURNS, compact
-from compact_worker.material import (
-    CompactFailed,
-    CompactResult,
-    CompactSettings,
-    Directive,
-    Figures,
-    Mark,
-    Material,
-    OnEvent,
-    PrefixItems,
-    Reference,
-    Source,
-)
-from compact_worker.prompt import order_text, system_prompt
-from compact_worker.tools import OWN_TOOLS, WRITE_SUMMARY, declared_write_summary
+Names are imported when they are first used, so that a module of this floor costs no more than what it needs itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compact_worker.declared import WRITE_SUMMARY, declared_write_summary
+    from compact_worker.job import BROKEN_OFF, PREFIX_TURNS, compact
+    from compact_worker.material import (
+        CompactFailed,
+        CompactResult,
+        CompactSettings,
+        Directive,
+        Figures,
+        Mark,
+        Material,
+        OnEvent,
+        PrefixItems,
+        Reference,
+        Source,
+    )
+    from compact_worker.prompt import order_text, system_prompt
+    from compact_worker.tools import OWN_TOOLS
+
+_HOMES = {
+    "declared": "WRITE_SUMMARY declared_write_summary",
+    "job": "BROKEN_OFF PREFIX_TURNS compact",
+    "material": "CompactFailed CompactResult CompactSettings Directive Figures Mark Material OnEvent PrefixItems Reference Source",
+    "prompt": "order_text system_prompt",
+    "tools": "OWN_TOOLS",
+}
+_HOME = {name: f"compact_worker.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "BROKEN_OFF",
@@ -39,3 +58,14 @@ __all__ = [
     "order_text",
     "system_prompt",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'compact_worker' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -1,5 +1,5 @@
-"""The compact worker's tools: seven when it starts from an overview, one declared tool when it continues the pod's
-prefix."""
+"""The compact worker's tools: seven when it starts from an overview, one declared tool (`compact_worker.declared`) when it
+continues the pod's prefix."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from functools import cache, partial
 from typing import Any
 
 import anyio.to_thread
-from pydantic import BaseModel, ConfigDict, Field
 
-from compact_worker import prompt
 from compact_worker import session_log as session
 from compact_worker.clip import clip
+from compact_worker.declared import WRITE_SUMMARY, Named, Reread
 from compact_worker.draft import Draft
 from compact_worker.files import Files
 from compact_worker.material import PrefixItems
@@ -21,9 +20,6 @@ from compact_worker.summary import Summary, SummaryRefused
 from worker.items import ToolOutput
 from worker.models.base import Family
 from worker.tools import Tool, ToolContext, ToolFault, tool
-
-WRITE_SUMMARY = "write_summary"
-"""The tool whose last valid text is the summary."""
 
 OWN_TOOLS = frozenset(
     {
@@ -43,48 +39,6 @@ READ_LINES = 400
 
 SHOWN_DROPPED = 3
 """Dropped directives that a result quotes."""
-
-
-class Reread(BaseModel):
-    """Lines of a file to read again: `offset` is the first (from 1), `limit` how many; without it, to the end."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    path: str
-    offset: int = Field(default=1, ge=1)
-    limit: int | None = Field(default=None, ge=1)
-
-
-class Named(BaseModel):
-    """A file that it is enough to name, with the reason."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    path: str
-    reason: str = ""
-
-
-@cache
-def declared_write_summary() -> Tool:
-    """The tool that a pod declares among its own, so that a compaction can continue its prefix byte for byte.
-
-    Outside a compaction it answers with an error and records nothing.
-    """
-
-    @tool(name=WRITE_SUMMARY, effect="read", prunable=False, resource="text")
-    def write_summary(
-        text: str, reread: list[Reread] | None = None, references: list[Named] | None = None
-    ) -> ToolOutput:
-        """Hands over the summary that an order of the runtime asks for. At any other time it does nothing.
-
-        Args:
-            text: the summary, with the sections that the order names
-            reread: lines of files to be put into the context again, as {path, offset, limit}
-            references: files that it is enough to name, as {path, reason}
-        """
-        raise ToolFault(prompt.OUTSIDE)
-
-    return write_summary
 
 
 def live_write_summary(declared: Tool, draft: Draft) -> Tool:

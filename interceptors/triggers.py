@@ -9,12 +9,11 @@ from typing import Any
 
 from interceptors.progress import Progress, progressed
 from worker.budget import Budget
-from worker.errors import ConfigError, ContextOverflow, ModelError
+from worker.errors import KEPT_WORDS, ConfigError, ContextOverflow, ModelError
 from worker.interceptor import CONTINUE, Decision, Interceptor, RequestContext, Stop, Yield
 from worker.occupancy import Occupancy
 from worker.records import Record
 from worker.results import Failed
-from worker.sending import KEPT_WORDS
 
 OVERFLOW_RECOVERIES = 1
 """How often one request that the provider found too large is made smaller and sent again (case B061)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -136,3 +137,11 @@ class Carry(BaseModel):
     servers: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     instructions: dict[str, str] = Field(default_factory=dict[str, str])
     instructions_cut: dict[str, int] = Field(default_factory=dict[str, int])
+
+
+def whole_counts(by: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int | float]]:
+    """Figures by purpose and model, counts as whole numbers; only costs have a fraction."""
+    return {
+        label: {name: round(value, 6) if name == "cost_usd" else round(value) for name, value in figures.items()}
+        for label, figures in by.items()
+    }

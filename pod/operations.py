@@ -1,4 +1,4 @@
-"""Changes to a session between runs: answers, fork, rewind, clear. What removes pods is in `pod.removing`.
+"""Changes to a session between runs: fork, rewind, clear. What removes pods is in `pod.removing`, answers in `pod.questions`.
 
 Each opens the pod itself where it needs to write, and raises `PodBusy` while another process does. A fork only
 reads its source. A session changes hands at settled points only: no call open, no input without a reply. A point
@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope
 from pod.carry import Carry, Totals
 from pod.context.notebook import NOTES, mark_of
-from pod.errors import NotSettled, UsageProblem
+from pod.errors import NotSettled
 from pod.log import entries as e
-from pod.log import inbox
 from pod.log.files import open_file
 from pod.log.folder import PodFolder, Pointer, check_name
 from pod.log.items import named_artifacts
@@ -27,12 +25,13 @@ from pod.log.segment import entries
 from pod.names import SET_ASIDE
 from pod.origins import link_artifacts, take_along
 from pod.points import Point, settled_point
+from pod.questions import answer, open_questions, take_inbox
 from pod.removing import Collected, Held, collect, remove
 from pod.services import processes_of
-from pod.session import Session, load, write_segment
+from pod.session import Session, write_segment
 from pod.state import STOPPED_SHORT, PodState
 from pod.stored import kept
-from worker.builtin.processes import STATE_KEY
+from worker.builtin.tool_state import STATE_KEY
 from worker.ids import uuid7
 from worker.items import ContextItem, Item, ToolResultItem
 
@@ -52,75 +51,6 @@ __all__ = [
 
 READ_STEP = 1 << 20
 """Bytes read at a time when a file that was seen is looked at again."""
-
-
-# -- questions and the inbox ----------------------------------------------------------------------------------
-
-
-def open_questions(folder: PodFolder) -> dict[str, ApprovalAsked]:
-    """What waits for a human in a pod, by id, oldest first.
-
-    Blocks; needs no lock. Raises `PodNotFound`, `LogDamaged`.
-    """
-    return dict(load(folder.segment_path(folder.pointer().segment)).approvals)
-
-
-def answer(
-    session: Session,
-    approval: str,
-    *,
-    approved: bool,
-    by: str = "",
-    scope: ApprovalScope | None = None,
-    message: str = "",
-) -> None:
-    """Puts a human's answer on record, durable when it returns. Blocks.
-
-    Raises `UsageProblem` where nothing of this id is asked.
-    """
-    if approval not in session.state.approvals:
-        raise UsageProblem(f"no question {approval!r} is open in pod {session.folder.name!r}")
-    session.put(ApprovalAnswered(id=approval, approved=approved, by=by, scope=scope, message=message))
-    session.writer.sync_now()
-
-
-def take_inbox(session: Session) -> int:
-    """Takes messages and answers out of the inbox of a pod that nobody runs: recorded, durable, then unlinked.
-
-    Orders to a run (stop, interrupt, compact) are left for the next writer, who gives them their meaning. Returns
-    how many were taken.
-    """
-    taken: list[Path] = []
-    for path, command in inbox.waiting(session.folder):
-        if command is None:
-            for record in inbox.set_aside(session.folder, path):
-                session.put(record)
-            continue
-        known = command.id in session.state.inbox
-        args = command.args
-        match command.kind:
-            case "send":
-                if not known:
-                    for record in inbox.message_of(command):
-                        session.put(record)
-            case "approve" | "deny":
-                if not known:
-                    session.put(e.Commanded(id=command.id, command=command.kind, args=args))
-                    label = str(args.get("id", ""))
-                    if label in session.state.approvals:
-                        session.put(
-                            ApprovalAnswered(
-                                id=label, approved=command.kind == "approve", by=str(args.get("by") or ""),
-                                scope=args.get("scope"), message=str(args.get("message") or ""),
-                            )
-                        )  # fmt: skip
-            case _:
-                continue
-        taken.append(path)
-    session.writer.sync_now()
-    for path in taken:
-        session.folder.files.unlink(path)
-    return len(taken)
 
 
 def _carry_at(state: PodState, totals: Totals) -> Carry:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
@@ -97,6 +97,11 @@ class Glance:
     size: int = 0
     problem: str = ""
     blobs: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def row_of(look: Glance) -> dict[str, Any]:
+    """A pod as lists show it."""
+    return {key: value for key, value in asdict(look).items() if key != "blobs"}
 
 
 def glances(home: Path, meant: Callable[[str], bool] | None = None) -> Iterator[Glance]:

@@ -59,8 +59,6 @@ from worker.gate import Gate
 from worker.ids import uuid7
 from worker.interceptor import Interceptor
 from worker.mcp.define import LABEL
-from worker.mcp.servers import Servers
-from worker.mcp.words import Screen
 from worker.models.base import Model
 from worker.results import Yielded
 from worker.tools import Tool
@@ -68,6 +66,8 @@ from worker.tracing import Guarded, Tracing
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+
+    from worker.mcp.servers import Servers
 
 
 class Pod(Generic[OutputT]):
@@ -325,6 +325,10 @@ class Pod(Generic[OutputT]):
         if session is not None:
             await end_labelled(session, owner, LABEL)
         place = await anyio.to_thread.run_sync(place_of, self.manifest, self.home, self.cwd, owner, files)
+        # Loaded by now: by the thread, in which it took a moment.
+        from worker.mcp.servers import Servers
+        from worker.mcp.words import Screen
+
         gate = setup.gate(self.manifest)
         servers = await stack.enter_async_context(Servers(servers_of(self.manifest), place, Screen(gate, tag)))
         check_required(servers, gate.masked)

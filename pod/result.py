@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Generic, Literal, TypeAlias, cast
 
 from pydantic import BaseModel, Field, PrivateAttr, field_serializer
 from typing_extensions import TypeVar
 
 from interceptors.approvals import ApprovalAsked
+from pod.carry import whole_counts
 from pod.errors import PodError
 from pod.log import entries as e
 from pod.state import PodState
@@ -136,14 +137,6 @@ class FinishedResult(RunResult[OutputT], Generic[OutputT], frozen=True):
     status: Literal["finished"]
     text: str = ""
     output: OutputT = cast("Any", None)  # so without an output schema
-
-
-def whole_counts(by: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, int | float]]:
-    """Figures by purpose and model, counts as whole numbers; only costs have a fraction."""
-    return {
-        label: {name: round(value, 6) if name == "cost_usd" else round(value) for name, value in figures.items()}
-        for label, figures in by.items()
-    }
 
 
 def waits_for(asked: Iterable[ApprovalAsked], pod: str) -> dict[str, Any]:

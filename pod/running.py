@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -54,7 +54,6 @@ from worker.interceptor import Interceptor, RequestContext
 from worker.items import OrderItem, UserItem
 from worker.loop import Worker
 from worker.masking import MaskedStream
-from worker.mcp.servers import Servers
 from worker.models.base import Delta, Model
 from worker.records import ContextAdded, Input, ModelSwitched, Record, ReplyRecord, Retry, Warned, Withdrawn
 from worker.results import Cancelled, Failed, Finished, Outcome, Paused, Yielded
@@ -62,6 +61,9 @@ from worker.retry import RetryPolicy
 from worker.sending import Sender
 from worker.text import sha256
 from worker.tools import Tool
+
+if TYPE_CHECKING:
+    from worker.mcp.servers import Servers
 
 SEGMENTS_WITHOUT_END = 10_000
 """Segments of one run after which it ends: far above any use, so that no loop is without a bound."""

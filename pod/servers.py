@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pod import codes
 from pod.errors import ServerUnavailable, UsageProblem
 from pod.guarding import protected_places, sandbox_of
 from pod.log.entries import ServerTold
 from pod.manifest import Manifest
+from pod.server_words import MOST_NAMED, warning_of
 from pod.session import Session
 from pod.setup import specs_in
 from worker.builtin.scope import Scope
-from worker.mcp.connection import Place
 from worker.mcp.define import Server
 from worker.mcp.naming import prefix
-from worker.mcp.servers import News, Servers
 from worker.models.base import ToolSpec
 from worker.records import Warned
 from worker.tools import Tool
 
-MOST_NAMED = 5
-"""Tools that can't be offered, or are described otherwise, that a warning names."""
+if TYPE_CHECKING:
+    from worker.mcp.connection import Place
+    from worker.mcp.servers import News, Servers
 
 MOST_UNFIT = 100
 """Tools that can't be offered that go on record by name."""
@@ -85,20 +86,6 @@ def tell(session: Session, news: Iterable[News]) -> None:
             session.put(Warned(code=codes.MCP_SERVER, message=message, figures=figures))
 
 
-def warning_of(told: ServerTold) -> str:
-    """What is wrong with a server, in words; nothing where all is well."""
-    if told.state != "up":
-        word = (
-            "was lost; a call starts it again" if told.state == "down" else "did not start, and its tools are missing"
-        )
-        return f"the server {told.server!r} {word}: {told.why}"
-    if not told.unfit:
-        return ""
-    named = "; ".join(f"{name!r}: {why}" for name, why in list(told.unfit.items())[:MOST_NAMED])
-    more = "" if len(told.unfit) <= MOST_NAMED else f"; and {len(told.unfit) - MOST_NAMED} more"
-    return f"tools of the server {told.server!r} can't be offered: {named}{more}"
-
-
 def tell_altered(session: Session, manifest: Manifest, before: Iterable[ToolSpec], now: Iterable[ToolSpec]) -> None:
     """Warns of tools of servers that the model is told otherwise of than before: what was looked at once may lead it by now. Not yet durable."""
     known = {spec.name: spec for spec in before}
@@ -122,7 +109,9 @@ def stored_specs(manifest: Manifest, schemas: str) -> list[ToolSpec]:
 
 
 def place_of(manifest: Manifest, home: Path, cwd: Path, owner: str, files: Iterable[Path]) -> Place:
-    """Where the servers of a pod run. Blocks."""
+    """Where the servers of a pod run. Blocks, also to load what reaches them, which a pod without any does not need."""
+    from worker.mcp.connection import Place
+
     protected = protected_places(manifest, home, cwd, tuple(files))
     scope = Scope(cwd, read=manifest.scope.read, write=manifest.scope.write, protected=protected)
     return Place(cwd, owner, sandbox_of(manifest, home, cwd, scope), version("pod-runtime"))

@@ -16,8 +16,7 @@ from pod.manifest import Manifest
 from pod.reading import SessionReader
 from pod.session import Session
 from pod.state import PodState
-from pod.tools.context import Pins
-from pod.tools.new_context import Window
+from pod.tools.lent import Pins, Window
 from worker.addresses import AddressFilter
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.file_range import read_range

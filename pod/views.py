@@ -6,23 +6,25 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pod.carry import whole_counts
 from pod.errors import LogDamaged
-from pod.foresight import Origin, foresee, origins, policy_origin, provenance
 from pod.log.folder import PodFolder
 from pod.losses import losses
 from pod.manifest import Manifest
-from pod.outlook import Outlook
-from pod.peek import Glance
-from pod.result import whole_counts
+from pod.peek import Glance, row_of
 from pod.session import load
 from pod.state import PodState
 from pod.stored import kept
-from worker.builtin.processes import STATE_KEY
+from worker.builtin.tool_state import STATE_KEY
 from worker.items import AssistantItem
 from worker.memory import memory_of
 from worker.memory import provenance as memory_provenance
+
+if TYPE_CHECKING:
+    from pod.foresight import Origin
+    from pod.outlook import Outlook
 
 
 class InstructionFile(NamedTuple):
@@ -51,11 +53,6 @@ def _size(folder: PodFolder, label: str) -> int | None:
         return (folder.path / "blobs" / label).stat().st_size
     except OSError:
         return None
-
-
-def row_of(look: Glance) -> dict[str, Any]:
-    """A pod as lists show it."""
-    return {key: value for key, value in asdict(look).items() if key != "blobs"}
 
 
 def whole_of(folder: PodFolder, look: Glance, states: Callable[[Path], PodState] = load) -> dict[str, Any]:
@@ -115,6 +112,9 @@ def settings(manifest: Manifest | None) -> dict[str, Any] | None:
 
 def context_of(view: Outlook, now: float | None = None) -> dict[str, Any]:
     """What fills the context, its limits, and what would go next at a time (UTC seconds; this moment where None is given)."""
+    # What decides for a run: who looks at what is on record alone loads none of it.
+    from pod.foresight import foresee, origins, policy_origin, provenance
+
     plan, made = view.plan(), provenance(view)
     return {
         **view.as_dict(),

@@ -20,6 +20,9 @@ WorkerError
 
 from __future__ import annotations
 
+KEPT_WORDS = 300
+"""Characters of a provider's message that are kept with what it taught."""
+
 
 class WorkerError(Exception):
     """Base of all errors of the worker."""

@@ -13,7 +13,7 @@ from worker import tracing
 from worker.believing import doubt_of_count, refusal_holds
 from worker.codes import COUNT_FAILED, MEMORY_REBUILT
 from worker.counting import Counted, count_tokens
-from worker.errors import ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
+from worker.errors import KEPT_WORDS, ContextOverflow, InvalidHistory, ModelError, StreamBroken, TooLargeForTier
 from worker.estimate import HEURISTIC_FACTOR, estimate_item
 from worker.history import History
 from worker.items import Item, OpaqueItem
@@ -60,9 +60,6 @@ LEAST_WINDOW = 1_024
 
 LEAST_GUESSED = 4_096
 """Tokens below which no window is guessed."""
-
-KEPT_WORDS = 300
-"""Characters of the provider's message that are kept with what it taught."""
 
 EMPTY_STREAM = "empty_stream"
 """The code of an answer without any event. It may mean an overflow, but first it is taken for a broken stream."""

@@ -41,7 +41,7 @@ def deny(args: argparse.Namespace) -> int:
 
 def _answer(args: argparse.Namespace, *, approved: bool) -> int:
     from pod.cli.sending import folder_of
-    from pod.operations import open_questions
+    from pod.questions import open_questions
 
     folder = folder_of(args.name)
     asked = open_questions(folder)
@@ -182,7 +182,7 @@ def _put(folder: PodFolder, answers: list[Answer], asked: Mapping[str, Any]) -> 
     """Puts the answers on record, durable. True where a living writer was left to do it."""
     from pod.cli.sending import opened
     from pod.log.inbox import Command, post
-    from pod.operations import answer
+    from pod.questions import answer
 
     by = _who()
     try:

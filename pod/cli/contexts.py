@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pod.cli.output import show, show_json
-from pod.cli.progress import memory_line, worker_figures
+from pod.cli.progress import worker_figures
 from pod.cli.sending import folder_of
-from pod.cli.text import balance, count, figures, one_line, share, span
+from pod.cli.text import balance, count, figures, memory_line, one_line, share, span
 from pod.context.policy import BREAKER_FAILURES, Plan, resting, utc
 from pod.foresight import Next, Provenance, foresee, origins, policy_origin, provenance
 from pod.outlook import Outlook, outlook

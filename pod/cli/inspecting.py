@@ -11,9 +11,9 @@ from pod.cli.failing import note
 from pod.cli.listing import status_of
 from pod.cli.output import show, show_bytes, show_json
 from pod.cli.pages import write_page
-from pod.cli.progress import Lines, begins, ends, hook_line, native_line, why_ended, worker_figures
+from pod.cli.progress import Lines, begins, ends, hook_line, native_line, worker_figures
 from pod.cli.sending import folder_of
-from pod.cli.text import count, money, one_line, share, span, table, told
+from pod.cli.text import count, money, one_line, share, span, table, told, why_ended
 from pod.events import Event, event_of
 from pod.log.folder import PodFolder
 from pod.log.segment import Damage

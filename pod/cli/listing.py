@@ -15,8 +15,7 @@ from pod.cli.text import age, fitted, money, table
 from pod.errors import UsageProblem
 from pod.log.files import label_of
 from pod.log.folder import check_name, default_home, pod_names
-from pod.peek import Glance, glances
-from pod.views import row_of
+from pod.peek import Glance, glances, row_of
 
 
 def ls(args: argparse.Namespace) -> int:

@@ -6,12 +6,13 @@ Nothing heavy is imported here: `pod --help` costs little more than the interpre
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pod.cli.commands import COMMANDS, GROUPS, Command
+from pod.cli.commands import COMMANDS, GROUPS, Action, Command
 from pod.cli.streams import Nowhere, stand_in
 
 EXIT_CODES = (
@@ -111,11 +112,29 @@ def _dispatch(arguments: list[str]) -> int:
     if command.name not in WITHOUT_HOME and not getattr(values, "ephemeral", False):
         _check_home()
     if not getattr(values, "otel", False):
-        return command.load()(values)
+        return _loaded(command)(values)
     from pod.cli.telemetry import traced
 
     with traced(command.name, values):
-        return command.load()(values)
+        return _loaded(command)(values)
+
+
+def _loaded(command: Command) -> Action:
+    """What does the command, loaded without the garbage collector and all that is there kept from its later rounds.
+
+    Modules make much that stays and hardly any garbage: the many rounds while they are loaded would find nothing. It is on again
+    afterwards, also where loading failed; where it was off (a program that calls `main`, or one with a collector of its own) it stays
+    as it was.
+    """
+    if not gc.isenabled():
+        return command.load()
+    gc.disable()
+    try:
+        found = command.load()
+        gc.freeze()
+        return found
+    finally:
+        gc.enable()
 
 
 def _help_on(words: list[str]) -> int:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from interceptors.approvals import reach_of
 from pod.cli.failing import note
 from pod.cli.output import Output
-from pod.cli.text import count, money, one_line, share, span, told
+from pod.cli.text import count, money, one_line, share, span, told, why_ended
 from pod.events import Event, Init, Paced
 from pod.result import RunResult
 
@@ -320,11 +320,6 @@ YIELDS = {"compact": "its context is compacted first", "approval": "a human is a
 """Why a run left its loop, in words."""
 
 
-def why_ended(kind: str, error: str) -> str:
-    """Why a run did not finish, as the rest of a line."""
-    return (f" ({kind})" if kind else "") + (f": {error}" if error else "")
-
-
 def worker_figures(figures: dict[str, Any]) -> str:
     """What a compact worker took, as the rest of a line."""
     requests = figures.get("requests")
@@ -332,11 +327,6 @@ def worker_figures(figures: dict[str, Any]) -> str:
         return ""
     tokens = f"{figures.get('prompt_tokens', 0):,.0f} in, {figures.get('output_tokens', 0):,.0f} out"
     return f" ({count(int(requests), 'request')}, {tokens})"
-
-
-def memory_line(facts: Mapping[str, Any]) -> str:
-    """A provider's own memory, in one line."""
-    return f"{one_line(str(facts['model']), 60)}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256'][:12]}"
 
 
 def native_line(figures: Mapping[str, Any]) -> str:

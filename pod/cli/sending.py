@@ -49,8 +49,8 @@ def folder_of(name: str) -> PodFolder:
 def send(args: argparse.Namespace) -> int:
     """Leaves a message; prints its id."""
     from pod.cli.given import task_of
-    from pod.operations import open_questions
     from pod.peek import glance
+    from pod.questions import open_questions
     from pod.result import waits_for
 
     text = task_of(args.text, "the message")
@@ -87,7 +87,7 @@ def _drained_here(folder: PodFolder) -> None:
     """Without a writer the sender takes its command into the log itself; who becomes the writer meanwhile does it
     instead.
     """
-    from pod.operations import take_inbox
+    from pod.questions import take_inbox
 
     try:
         with opened(folder) as session:

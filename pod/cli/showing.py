@@ -12,21 +12,20 @@ from pod.cli.listing import status_of
 from pod.cli.output import show as print_text
 from pod.cli.output import show_json
 from pod.cli.permitted import denials, permits
-from pod.cli.progress import memory_line, why_ended
 from pod.cli.sending import folder_of
-from pod.cli.text import age, count, figures, money, one_line, question_lines, share, ways_out
+from pod.cli.text import age, count, figures, memory_line, money, one_line, question_lines, share, ways_out, why_ended
 from pod.errors import LogDamaged, UsageProblem
 from pod.log.entries import ServerTold
 from pod.log.files import label_of
 from pod.log.folder import PodFolder
 from pod.losses import losses
 from pod.peek import Glance, glance
-from pod.servers import warning_of
+from pod.server_words import warning_of
 from pod.session import load
 from pod.state import PodState
 from pod.stored import kept
 from pod.views import InstructionFile, facts_of, instruction_files, last_text, row_of
-from worker.builtin.processes import STATE_KEY
+from worker.builtin.tool_state import STATE_KEY
 from worker.memory import memory_of, provenance
 from worker.text import visible
 

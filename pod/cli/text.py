@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 from unicodedata import category, east_asian_width
@@ -177,3 +177,13 @@ def figures(rows: list[tuple[str, str]]) -> str:
     """Names and values in two columns."""
     width = max((len(name) for name, _ in rows), default=0)
     return "\n".join(f"{name + ':':<{width + 1}}  {value}".rstrip() if name else value for name, value in rows)
+
+
+def why_ended(kind: str, error: str) -> str:
+    """Why a run did not finish, as the rest of a line."""
+    return (f" ({kind})" if kind else "") + (f": {error}" if error else "")
+
+
+def memory_line(facts: Mapping[str, Any]) -> str:
+    """A provider's own memory, in one line."""
+    return f"{one_line(str(facts['model']), 60)}, {facts['tokens']:,} tokens, sha256 {facts['payload_sha256'][:12]}"

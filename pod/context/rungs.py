@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 
-from compact_worker import BROKEN_OFF, CompactFailed, CompactResult, Material, compact
+from compact_worker import CompactFailed, CompactResult, Material
 from interceptors.limits import Shared
 from interceptors.permissions import Permissions
 from pod import codes
@@ -137,6 +138,10 @@ class WorkerRung:
     async def _ask_worker(
         self, plan: Plan, label: str, focus: str | None, limits: Shared | None, spent: dict[str, Any]
     ) -> CompactResult:
+        # Loading it takes longer than a run without a compaction should wait, and a moment in which other tasks go on.
+        await to_thread.run_sync(import_module, "compact_worker.job")
+        from compact_worker.job import BROKEN_OFF, compact
+
         parts = self.parts
         state, history = parts.session.state, parts.session.state.history
         view = tuple(history.view)

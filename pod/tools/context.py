@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
-from worker.history import History
+from pod.tools.lent import Pins
 from worker.items import ContextItem, ToolResultItem
 from worker.tools import ToolContext, ToolFault, tool
-
-
-@dataclass(frozen=True, slots=True)
-class Pins:
-    """What the tool needs of its pod. `set` puts a pin on record; `budget` is the tokens that pinned items may have together."""
-
-    history: Callable[[], History]
-    pinned: Callable[[], frozenset[str]]
-    set: Callable[[str, bool], None]
-    budget: int
 
 
 @tool(effect="read", prunable=False)

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
+from pod.tools.lent import Window
 from worker.tools import ToolContext, ToolFault, tool
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What the tool needs of its pod: why no new window would begin now, or nothing."""
-
-    refused: Callable[[], str]
 
 
 @tool(effect="read", prunable=False)

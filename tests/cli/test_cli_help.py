@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -11,8 +13,9 @@ from pathlib import Path
 import pytest
 from cli.cli_rig import Rig
 
-from pod.cli.commands import COMMANDS, GROUPS
+from pod.cli.commands import COMMANDS, GROUPS, Action, Command
 from pod.cli.main import main
+from pod.session import Session
 
 HEAVY = (
     "pydantic",
@@ -42,6 +45,93 @@ def test_help_of_any_command_loads_nothing_heavy() -> None:
     codes, loaded = json.loads(done.stdout)
     assert set(codes) == {0}
     assert loaded == []
+
+
+HEAVY_TO_LOOK = (
+    "jsonschema",
+    "docstring_parser",
+    "compact_worker",
+    "worker.mcp",
+    "worker.sending",
+    "worker.tools",
+    "pod.events",
+    "pod.foresight",
+    "pod.hooks",
+    "pod.manifest",
+    "pod.setup",
+    "pod.state",
+)
+
+
+def test_a_list_of_pods_loads_nothing_that_runs_them(tmp_path: Path) -> None:
+    Session.create(tmp_path, "a", blobs={"system": "be good"}, manifest="m", durability="os").close()
+    code = (
+        "import sys, json, io, contextlib\n"
+        "from pod.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as out:\n"
+        "    code = main(['ls'])\n"
+        f"print(json.dumps([code, out.getvalue(), [m for m in {HEAVY_TO_LOOK!r} if m in sys.modules]]))\n"
+    )
+    environment = {**os.environ, "POD_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30, env=environment)
+    left, out, loaded = json.loads(done.stdout)
+    assert left == 0
+    assert "\na " in out
+    assert loaded == []
+
+
+def test_looking_at_a_pod_and_sending_it_a_message_load_nothing_that_compacts_or_calls(tmp_path: Path) -> None:
+    Session.create(tmp_path, "a", blobs={"system": "be good"}, manifest="m", durability="os").close()
+    heavy = (
+        "jsonschema",
+        "compact_worker",
+        "worker.mcp",
+        "worker.sending",
+        "pod.foresight",
+        "pod.setup",
+        "pod.services",
+    )
+    code = (
+        "import sys, json, io, contextlib\n"
+        "from pod.cli.main import main\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    codes = [main(['show', 'a']), main(['log', 'a']), main(['send', 'a', 'hello'])]\n"
+        f"print(json.dumps([codes, [m for m in {heavy!r} if m in sys.modules]]))\n"
+    )
+    environment = {**os.environ, "POD_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30, env=environment)
+    codes, loaded = json.loads(done.stdout)
+    assert codes == [0, 0, 0]
+    assert loaded == []
+
+
+def test_a_pod_without_a_compaction_a_schema_or_servers_loads_none_of_that() -> None:
+    heavy = ("jsonschema", "docstring_parser", "compact_worker.job", "compact_worker.granting", "worker.mcp.connection")
+    code = f"import sys, json; from pod import Pod; print(json.dumps([m for m in {heavy!r} if m in sys.modules]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30)
+    assert json.loads(done.stdout) == []
+
+
+def test_a_command_is_loaded_without_the_garbage_collector_and_run_with_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[bool] = []
+
+    def load(self: Command) -> Action:
+        seen.append(gc.isenabled())
+        if fails:
+            raise ImportError("broken")
+        return lambda _: int(not gc.isenabled())
+
+    monkeypatch.setenv("POD_HOME", str(tmp_path))
+    monkeypatch.setattr(Command, "load", load)
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # what other tests left is not to stay for ever
+    fails = False
+    assert main(["ls"]) == 0
+    fails = True
+    assert main(["ls"]) != 0
+    assert gc.isenabled()
+    assert seen == [False, False]
 
 
 def test_help_costs_at_most_twice_the_processor_of_an_empty_click_program(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+STATE_KEY = "processes"
+"""The key of the background jobs in a result's `state`."""
+
 
 def utc_now() -> datetime:
     """The current time in UTC."""
