@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from importlib import import_module
 from inspect import iscoroutinefunction
 from pathlib import Path
 from types import TracebackType
@@ -229,6 +230,8 @@ class Pod(Generic[OutputT]):
             raise UsageProblem(
                 f"the working folder {self.cwd} {'is not a folder' if self.cwd.exists() else 'does not exist'}"
             )
+        # Of no use to those who only look at pods; a run of days must not load it first when its file may have been replaced.
+        await anyio.to_thread.run_sync(import_module, "compact_worker.job")
         tools = setup.tools_of(m, o.tools)
         models = models_given(o.model, m, tools)
         users = setup.user_interceptors(m, o.interceptors)

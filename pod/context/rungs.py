@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,9 +137,7 @@ class WorkerRung:
     async def _ask_worker(
         self, plan: Plan, label: str, focus: str | None, limits: Shared | None, spent: dict[str, Any]
     ) -> CompactResult:
-        # Loading it takes longer than a run without a compaction should wait, and a moment in which other tasks go on.
-        await to_thread.run_sync(import_module, "compact_worker.job")
-        from compact_worker.job import BROKEN_OFF, compact
+        from compact_worker.job import BROKEN_OFF, compact  # loaded when the pod was opened
 
         parts = self.parts
         state, history = parts.session.state, parts.session.state.history
