@@ -312,6 +312,8 @@ async def test_after_a_clear_nothing_of_before_is_said_and_a_removed_pod_leaves_
             assert receiver.heard[0].body["data"]["text"] == "the secret plan"
             await until_idle(up)
             await clear(rig.home, "p")
+            # What was on its way at that moment can't be taken back.
+            await until(lambda: "text" not in receiver.heard[-1].body["data"])
             up_yet.set()
             await until(lambda: len(receiver.accepted) == 1)
             assert "text" not in receiver.accepted[0].body["data"]
