@@ -263,6 +263,8 @@ class DbosEngine:
                 try:
                     library = await self._once(self._launch, serving)
                     await serving.draining.wait()
+                    for event in library.background_thread_stop_events:  # before a place gets free: nobody takes it any more
+                        event.set()
                     group.start_soon(serving.runs.drain, serving.within)
                     await anyio.to_thread.run_sync(_end, library, serving.within, limiter=anyio.CapacityLimiter(1))
                 finally:
@@ -370,9 +372,7 @@ async def _beat(keeper: Keeper) -> None:
 
 
 def _end(library: DBOS, within: float) -> None:
-    """Ends the library: no more is begun, and what runs gets its time, and a little more to be put on record. Blocks."""
-    for event in library.background_thread_stop_events:
-        event.set()
+    """Ends the library: what runs gets its time, and a little more to be put on record. Blocks."""
     until = time.monotonic() + min(within, 1e6) + 30.0
     # It would look once a second itself.
     while library._active_workflows_set.activeList() and time.monotonic() < until:  # pyright: ignore[reportPrivateUsage]
