@@ -13,7 +13,7 @@ from store.pg_server import Server
 
 pytest.importorskip("psycopg", reason="the extra `postgres` is not installed: its tests are left out")
 
-COUNT, WIDTH, LEASE, WITHIN = 20, 6, 2.0, 60.0
+COUNT, WIDTH, LEASE, WITHIN = 20, 6, 3.0, 60.0
 
 
 @pytest.fixture
