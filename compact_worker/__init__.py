@@ -6,8 +6,9 @@ Names are imported when they are first used, so that a module of this floor cost
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from worker.lazily import at_first_use
 
 if TYPE_CHECKING:
     from compact_worker.declared import WRITE_SUMMARY, declared_write_summary
@@ -35,7 +36,6 @@ _HOMES = {
     "prompt": "order_text system_prompt",
     "tools": "OWN_TOOLS",
 }
-_HOME = {name: f"compact_worker.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "BROKEN_OFF",
@@ -59,13 +59,4 @@ __all__ = [
     "system_prompt",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'compact_worker' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+__getattr__, __dir__ = at_first_use(globals(), _HOMES)

@@ -9,8 +9,9 @@ Names are imported when they are first used, so that a module of this floor cost
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from worker.lazily import at_first_use
 
 if TYPE_CHECKING:
     from interceptors.approvals import ApprovalAnswered, ApprovalAsked, ApprovalScope, PermissionDenied
@@ -42,7 +43,6 @@ _HOMES = {
     "stubs": "RENDERER render_arguments render_read_stub render_stub",
     "triggers": "CompactSettings CompactTrigger Lowest Trigger lowest_trigger",
 }
-_HOME = {name: f"interceptors.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "RENDERER",
@@ -83,13 +83,4 @@ __all__ = [
     "superseded_reads",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'interceptors' has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOME[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+__getattr__, __dir__ = at_first_use(globals(), _HOMES)

@@ -25,13 +25,12 @@ from pod.log.segment import entries
 from pod.names import SET_ASIDE
 from pod.origins import link_artifacts, take_along
 from pod.points import Point, settled_point
-from pod.questions import answer, open_questions, take_inbox
 from pod.removing import Collected, Held, collect, remove
 from pod.services import processes_of
 from pod.session import Session, write_segment
 from pod.state import STOPPED_SHORT, PodState
 from pod.stored import kept
-from worker.builtin.tool_state import STATE_KEY
+from worker.builtin.tool_state import PROCESSES_KEY
 from worker.ids import uuid7
 from worker.items import ContextItem, Item, ToolResultItem
 
@@ -39,14 +38,11 @@ __all__ = [
     "Changed",
     "Collected",
     "Held",
-    "answer",
     "clear",
     "collect",
     "fork",
-    "open_questions",
     "remove",
     "rewind",
-    "take_inbox",
 ]
 
 READ_STEP = 1 << 20
@@ -57,7 +53,7 @@ def _carry_at(state: PodState, totals: Totals) -> Carry:
     """What the new segment takes over: no queued input, approvals or processes; seen files only where they are
     unchanged.
     """
-    tools = {key: value for key, value in state.tool_state.items() if key != STATE_KEY}
+    tools = {key: value for key, value in state.tool_state.items() if key != PROCESSES_KEY}
     seen = {path: digest for path, digest in state.seen.items() if _hash(Path(path)) == digest}
     changed: dict[str, Any] = {"totals": totals, "seen": seen, "state": tools, "failed_at_tokens": 0}
     changed["warned"] = state.warned
@@ -160,7 +156,7 @@ def _left(*states: PodState) -> tuple[str, ...]:
     """What does not go along, in words."""
     queued = {label for state in states for label in state.history.queue}
     asked = {label for state in states for label in state.approvals}
-    jobs = any(state.tool_state.get(STATE_KEY) for state in states)
+    jobs = any(state.tool_state.get(PROCESSES_KEY) for state in states)
     found = [f"{len(queued)} message{'s' * (len(queued) != 1)} that no request had seen"] if queued else []
     found += [f"{len(asked)} open question{'s' * (len(asked) != 1)}"] if asked else []
     return (*found, *(["background processes"] if jobs else []))

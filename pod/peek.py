@@ -318,14 +318,14 @@ def _count(inbox: Path) -> int:
         paths = [path for path in inbox.iterdir() if path.suffix == ".json" and not path.name.startswith(".")]
     except OSError:
         return 0
-    return sum(not _is_stop_or_taken(path) for path in paths)
+    return sum(_waits(path) for path in paths)
 
 
-def _is_stop_or_taken(path: Path) -> bool:
+def _waits(path: Path) -> bool:
     try:
         value: object = json_of(read_file(path))
     except FileNotFoundError:  # it was taken since we looked
-        return True
-    except (OSError, ValueError):
         return False
-    return isinstance(value, dict) and cast("dict[str, Any]", value).get("kind") in {"stop", "interrupt"}
+    except (OSError, ValueError):
+        return True
+    return not isinstance(value, dict) or cast("dict[str, Any]", value).get("kind") not in {"stop", "interrupt"}

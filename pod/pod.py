@@ -230,15 +230,13 @@ class Pod(Generic[OutputT]):
             raise UsageProblem(
                 f"the working folder {self.cwd} {'is not a folder' if self.cwd.exists() else 'does not exist'}"
             )
-        # Of no use to those who only look at pods; a run of days must not load it first when its file may have been replaced.
-        await anyio.to_thread.run_sync(import_module, "compact_worker.job")
         tools = setup.tools_of(m, o.tools)
         models = models_given(o.model, m, tools)
         users = setup.user_interceptors(m, o.interceptors)
         hooks = setup.user_hooks(m, o.hooks)
         output = o.output or (OutputSchema.read(m.worker.output_schema) if m.worker.output_schema else None)
         compact_models = compact_models_given(o.compact_model, m, models)
-        await anyio.to_thread.run_sync(check_sandbox, m, self.cwd, self.home)
+        await anyio.to_thread.run_sync(self._prepared)
         for model in {id(x): x for x in (*models, *compact_models)}.values():
             self._stack.push_async_callback(model.aclose)
         found = await anyio.to_thread.run_sync(self._opened, models[0])
@@ -283,6 +281,13 @@ class Pod(Generic[OutputT]):
         share = self._options.purse.join(self.name, booked)
         self._stack.callback(share.leave)
         return share
+
+    def _prepared(self) -> None:
+        """What compacts is loaded: a run of days must not load it first when its file may have been replaced. The sandbox is there where
+        one is asked for. Blocks. Raises `UsageProblem`.
+        """
+        import_module("compact_worker.job")
+        check_sandbox(self.manifest, self.cwd, self.home)
 
     def _opened(self, model: Model) -> Session | None:
         """The session of a pod that exists. Blocks."""

@@ -21,11 +21,11 @@ from worker.addresses import AddressFilter
 from worker.builtin.artifacts import Artifacts
 from worker.builtin.file_range import read_range
 from worker.builtin.path_filter import PathFilter
-from worker.builtin.processes import STATE_KEY, Processes
+from worker.builtin.processes import Processes
 from worker.builtin.sandbox import Sandbox
 from worker.builtin.scope import Scope
 from worker.builtin.seen import SeenFiles
-from worker.builtin.tool_state import ToolState
+from worker.builtin.tool_state import PROCESSES_KEY, ToolState
 from worker.records import Record, ToolResult
 from worker.tools import ToolFault
 
@@ -52,7 +52,7 @@ def processes_of(session: Session) -> Processes:
     """
     folder = session.folder.path / "jobs"
     processes = Processes(folder, owner=session.pointer.owner, masker=session.gate.masker)
-    told: list[Any] = session.state.tool_state.get(STATE_KEY) or []
+    told: list[Any] = session.state.tool_state.get(PROCESSES_KEY) or []
     jobs = [cast("dict[str, Any]", job) for job in told if isinstance(job, dict)]
     processes.adopt([_as_here(job, folder) for job in jobs])
     return processes

@@ -17,7 +17,7 @@ from pod.peek import Glance, row_of
 from pod.session import load
 from pod.state import PodState
 from pod.stored import kept
-from worker.builtin.tool_state import STATE_KEY
+from worker.builtin.tool_state import PROCESSES_KEY
 from worker.items import AssistantItem
 from worker.memory import memory_of
 from worker.memory import provenance as memory_provenance
@@ -88,7 +88,7 @@ def facts_of(folder: PodFolder, look: Glance, state: PodState) -> dict[str, Any]
         "inbox": look.waiting,
         "approvals": [asked.model_dump() for asked in state.approvals.values()],
         "tasks": state.tool_state.get("tasks") or [],
-        "processes": state.tool_state.get(STATE_KEY) or [],
+        "processes": state.tool_state.get(PROCESSES_KEY) or [],
         "servers": [told.model_dump() for told in state.servers.values()],
         "ended": None if state.ended is None else {"status": state.ended.status, "result": state.ended.result},
         "last_text": last_text(state),

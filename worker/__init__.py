@@ -33,8 +33,9 @@ Names are imported when they are first used, so that `import worker` costs nothi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from worker.lazily import at_first_use
 
 __version__: str
 
@@ -107,7 +108,6 @@ _HOMES = {
     "simple": "make_worker",
     "tools": "Tool ToolContext ToolFault tool",
 }
-_HOME = {name: f"worker.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ALLOW",
@@ -182,17 +182,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        value: Any = _version()
-    elif name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-    else:
-        raise AttributeError(f"module 'worker' has no attribute {name!r}")
-    globals()[name] = value
-    return value
-
-
 def _version() -> str:
     """The version of the installed distribution; a tree that is not installed has none."""
     from importlib.metadata import PackageNotFoundError, version
@@ -203,5 +192,4 @@ def _version() -> str:
         return "0+unknown"
 
 
-def __dir__() -> list[str]:
-    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, "__version__"})
+__getattr__, __dir__ = at_first_use(globals(), _HOMES, __version__=_version)

@@ -21,7 +21,7 @@ from pod.engine.firing import Firing, still_open
 from pod.engine.opening import engine_at
 from pod.engine.orders import Orders
 from pod.engine.port import NORMAL, Engine
-from pod.engine.schedules import Schedule, changed, pod_by_hand
+from pod.engine.schedules import Kept, Schedule, changed, pod_by_hand
 from pod.errors import PodError, UsageProblem
 from pod.log.folder import default_home
 from pod.manifest import Loaded
@@ -123,10 +123,8 @@ def _wanted(args: argparse.Namespace) -> _Wanted:
 
 async def _add(args: argparse.Namespace, engine: Engine, orders: Orders, wanted: _Wanted) -> None:
     for _ in range(TRIES):
-        now, schedules, unread = await engine.schedules.read()
-        if args.name in unread:
-            raise _unread(args.name, unread[args.name])
-        old = next((each for each in schedules if each.name == args.name), None)
+        kept = await engine.schedules.read()
+        now, old = kept.now, _of(kept, args.name)
         if old is not None and not args.replace:
             raise UsageProblem(
                 f"there is a schedule {args.name!r} already; --replace puts this one in its place, `pod queue schedule show {args.name}` "
@@ -137,7 +135,7 @@ async def _add(args: argparse.Namespace, engine: Engine, orders: Orders, wanted:
             update={"manifest": digest, "source": str(wanted.loaded.path), "decided": now}
         )
         if old is not None:
-            kept = {
+            stays = {
                 "made": old.made,
                 "version": old.version + 1,
                 "due": old.due,
@@ -145,7 +143,7 @@ async def _add(args: argparse.Namespace, engine: Engine, orders: Orders, wanted:
                 "paused": old.paused,
             }
             told = {"fired": old.fired, "pod": old.pod, "skipped": old.skipped, "why": old.why}
-            made = made.model_copy(update={**kept, **told})
+            made = made.model_copy(update={**stays, **told})
         if await engine.schedules.put(made):
             break
     else:
@@ -164,15 +162,14 @@ async def _ls(args: argparse.Namespace, engine: Engine) -> None:
     if not schedules and not unread and not args.json:
         show("there are no schedules; `pod queue schedule add` makes one")
         return
-    rows, shown = list[tuple[str, ...]](), list[dict[str, Any]]()
+    rows = list[Any]()
     for each in schedules:
         try:
-            shown.append(_json(each, now))
-            rows.append((each.name, each.cron, each.zone, each.queue, _next(each, now), _last(each)))
+            rows.append(_json(each, now) if args.json else _row(each, now))
         except UsageProblem as error:  # this machine does not know its zone
             note(f"pod: warning: schedule {each.name}: {visible(str(error))}")
     if args.json:
-        show_json(shown)
+        show_json(rows)
         return
     if rows:
         show(table(rows, ("schedule", "cron", "zone", "queue", "next", "last")))
@@ -199,6 +196,10 @@ async def _show(args: argparse.Namespace, engine: Engine, orders: Orders) -> Non
     ]
     show(figures(rows))
     await _note_unserved(engine, [made])
+
+
+def _row(made: Schedule, now: float) -> tuple[str, ...]:
+    return made.name, made.cron, made.zone, made.queue, _next(made, now), _last(made)
 
 
 def _times(made: Schedule, now: float) -> list[float]:
@@ -247,14 +248,18 @@ async def _note_unserved(engine: Engine, schedules: list[Schedule]) -> None:
 
 async def _found(engine: Engine, name: str) -> tuple[float, Schedule]:
     """The time, and a schedule. Raises `UsageProblem` where there is none of this name."""
-    now, schedules, unread = await engine.schedules.read()
-    for each in schedules:
-        if each.name == name:
-            return now, each
-    if name in unread:
-        raise _unread(name, unread[name])
-    hint = did_you_mean(name, [each.name for each in schedules]) or "`pod queue schedule ls` lists them"
+    kept = await engine.schedules.read()
+    if (found := _of(kept, name)) is not None:
+        return kept.now, found
+    hint = did_you_mean(name, [each.name for each in kept.schedules]) or "`pod queue schedule ls` lists them"
     raise UsageProblem(f"there is no schedule {name[:200]!r}; {hint}")
+
+
+def _of(kept: Kept, name: str) -> Schedule | None:
+    """The schedule of a name; None where there is none. Raises `UsageProblem` where it does not read."""
+    if name in kept.unread:
+        raise _unread(name, kept.unread[name])
+    return next((each for each in kept.schedules if each.name == name), None)
 
 
 def _unread(name: str, why: str) -> UsageProblem:

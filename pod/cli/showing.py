@@ -19,13 +19,13 @@ from pod.log.entries import ServerTold
 from pod.log.files import label_of
 from pod.log.folder import PodFolder
 from pod.losses import losses
-from pod.peek import Glance, glance
+from pod.peek import Glance, glance, row_of
 from pod.server_words import warning_of
 from pod.session import load
 from pod.state import PodState
 from pod.stored import kept
-from pod.views import InstructionFile, facts_of, instruction_files, last_text, row_of
-from worker.builtin.tool_state import STATE_KEY
+from pod.views import InstructionFile, facts_of, instruction_files, last_text
+from worker.builtin.tool_state import PROCESSES_KEY
 from worker.memory import memory_of, provenance
 from worker.text import visible
 
@@ -181,7 +181,7 @@ def _text(folder: PodFolder, look: Glance, state: PodState, lost: Sequence[str])
         from pod.context.opening import describe_task
 
         text += ["tasks:", *(f"  {one_line(describe_task(task), 160)}" for task in tasks)]
-    jobs: Any = state.tool_state.get(STATE_KEY) or []
+    jobs: Any = state.tool_state.get(PROCESSES_KEY) or []
     if jobs:
         text += [
             "processes in the background, as the log last told of them:",

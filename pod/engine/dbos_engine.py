@@ -263,7 +263,9 @@ class DbosEngine:
                 try:
                     library = await self._once(self._launch, serving)
                     await serving.draining.wait()
-                    for event in library.background_thread_stop_events:  # before a place gets free: nobody takes it any more
+                    for (
+                        event
+                    ) in library.background_thread_stop_events:  # before a place gets free: nobody takes it any more
                         event.set()
                     group.start_soon(serving.runs.drain, serving.within)
                     await anyio.to_thread.run_sync(_end, library, serving.within, limiter=anyio.CapacityLimiter(1))

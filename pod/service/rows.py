@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pod import views
 from pod.log.folder import PodFolder
-from pod.peek import Glance
+from pod.peek import Glance, row_of
 from pod.retrace import Stored
 from pod.service.schemas import PodRow
 from pod.timeline import Bounds
@@ -23,7 +22,7 @@ class Rows:
 
     def row(self, folder: PodFolder, look: Glance, status: str) -> PodRow:
         """The row of a pod. Blocks."""
-        return PodRow.model_validate({**views.row_of(look), **self.fullness(folder, look), "status": status})
+        return PodRow.model_validate({**row_of(look), **self.fullness(folder, look), "status": status})
 
     def fullness(self, folder: PodFolder, look: Glance) -> dict[str, int | None]:
         """How many tokens its newest request had, how many one may have, and where something is done about it. Blocks."""

@@ -63,44 +63,33 @@ HEAVY_TO_LOOK = (
 )
 
 
-def test_a_list_of_pods_loads_nothing_that_runs_them(tmp_path: Path) -> None:
-    Session.create(tmp_path, "a", blobs={"system": "be good"}, manifest="m", durability="os").close()
+def loads(home: Path, heavy: tuple[str, ...], *commands: list[str]) -> tuple[list[int], str, list[str]]:
+    """What a fresh interpreter makes of these commands on a home with the pod `a`: exit codes, what is shown, what is loaded of `heavy`."""
+    Session.create(home, "a", blobs={"system": "be good"}, manifest="m", durability="os").close()
     code = (
         "import sys, json, io, contextlib\n"
         "from pod.cli.main import main\n"
         "with contextlib.redirect_stdout(io.StringIO()) as out:\n"
-        "    code = main(['ls'])\n"
-        f"print(json.dumps([code, out.getvalue(), [m for m in {HEAVY_TO_LOOK!r} if m in sys.modules]]))\n"
+        f"    codes = [main(words) for words in {commands!r}]\n"
+        f"print(json.dumps([codes, out.getvalue(), [m for m in {heavy!r} if m in sys.modules]]))\n"
     )
-    environment = {**os.environ, "POD_HOME": str(tmp_path)}
+    environment = {**os.environ, "POD_HOME": str(home)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30, env=environment)
-    left, out, loaded = json.loads(done.stdout)
-    assert left == 0
-    assert "\na " in out
+    codes, out, loaded = json.loads(done.stdout)
+    return codes, out, loaded
+
+
+def test_a_list_of_pods_loads_nothing_that_runs_them(tmp_path: Path) -> None:
+    codes, out, loaded = loads(tmp_path, HEAVY_TO_LOOK, ["ls"])
+    assert codes == [0] and "\na " in out
     assert loaded == []
 
 
 def test_looking_at_a_pod_and_sending_it_a_message_load_nothing_that_compacts_or_calls(tmp_path: Path) -> None:
-    Session.create(tmp_path, "a", blobs={"system": "be good"}, manifest="m", durability="os").close()
     heavy = (
-        "jsonschema",
-        "compact_worker",
-        "worker.mcp",
-        "worker.sending",
-        "pod.foresight",
-        "pod.setup",
-        "pod.services",
-    )
-    code = (
-        "import sys, json, io, contextlib\n"
-        "from pod.cli.main import main\n"
-        "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    codes = [main(['show', 'a']), main(['log', 'a']), main(['send', 'a', 'hello'])]\n"
-        f"print(json.dumps([codes, [m for m in {heavy!r} if m in sys.modules]]))\n"
-    )
-    environment = {**os.environ, "POD_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30, env=environment)
-    codes, loaded = json.loads(done.stdout)
+        "jsonschema", "compact_worker", "worker.mcp", "worker.sending", "pod.foresight", "pod.setup", "pod.services",
+    )  # fmt: skip
+    codes, _, loaded = loads(tmp_path, heavy, ["show", "a"], ["log", "a"], ["send", "a", "hello"])
     assert codes == [0, 0, 0]
     assert loaded == []
 

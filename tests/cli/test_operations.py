@@ -15,6 +15,7 @@ from pod.log.inbox import Command, post
 from pod.log.items import items_of
 from pod.log.segment import open_log
 from pod.peek import glance
+from pod.questions import answer, take_inbox
 from pod.reading import SessionReader
 from pod.session import Session, load
 from worker.ids import uuid7
@@ -251,13 +252,13 @@ async def test_neither_fork_nor_rewind_reach_behind_a_clear(story: Story) -> Non
 async def test_a_message_taken_before_a_clear_does_not_come_back_after_it(story: Story) -> None:
     post(story.folder(), Command(id="k1", kind="send", args={"text": SECRET}))
     session = Session.open(story.home, "a", durability="os")
-    op.take_inbox(session)
+    take_inbox(session)
     session.close()
     await op.clear(story.home, "a")
     post(story.folder(), Command(id="k1", kind="send", args={"text": SECRET}))
     session = Session.open(story.home, "a", durability="os")
     try:
-        op.take_inbox(session)
+        take_inbox(session)
         assert session.state.queued == []
     finally:
         session.close()
@@ -290,7 +291,7 @@ def test_an_answer_needs_a_question(story: Story) -> None:
     session = Session.open(story.home, "a", durability="os")
     try:
         with pytest.raises(UsageProblem, match="no question"):
-            op.answer(session, "x", approved=True)
+            answer(session, "x", approved=True)
     finally:
         session.close()
 

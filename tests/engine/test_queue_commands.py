@@ -92,16 +92,19 @@ def node(rig: Rig, *args: object, **env: str) -> Generator[subprocess.Popen[byte
 
 def freeze(process: subprocess.Popen[bytes], rig: Rig) -> None:
     """Stops a process where it holds no lock of the database: frozen in the middle of a write it would hold all others too."""
-    while True:
+
+    def frozen() -> bool:
         process.send_signal(signal.SIGSTOP)
         try:
             with closing(sqlite3.connect(rig.home / "engine.sqlite", timeout=0.5, isolation_level=None)) as database:
                 database.execute("BEGIN IMMEDIATE")
                 database.execute("ROLLBACK")
-                return
         except sqlite3.OperationalError:
             process.send_signal(signal.SIGCONT)
-            time.sleep(0.02)
+            return False
+        return True
+
+    until(frozen)
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str, str]:

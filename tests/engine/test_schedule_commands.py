@@ -281,14 +281,17 @@ def test_a_partition_that_a_task_has_not_is_refused_before_anything_is_queued(ri
 def test_a_schedule_of_a_later_version_is_named_beside_the_others_and_can_be_taken_away(rig: Rig) -> None:
     with ProviderServer([], wire="openai-chat") as server:
         rig.manifest(server)
-        for name in ("report", "later"):
+        for name in ("report", "later", "elsewhere"):
             assert rig.pod(*add_words(rig, name=name, cron="@daily")).code == 0
         with closing(sqlite3.connect(rig.home / "engine.sqlite")) as connection, connection:
             changed = "UPDATE pod_schedule SET schedule = replace(schedule, '\"format\":1', '\"format\":2') WHERE name = 'later'"
             assert connection.execute(changed).rowcount == 1
+            moved = "UPDATE pod_schedule SET schedule = replace(schedule, 'UTC', 'Sea/Lost') WHERE name = 'elsewhere'"
+            assert connection.execute(moved).rowcount == 1
         listed = rig.pod("queue", "schedule", "ls")
         way_out = "`pod queue schedule remove later` takes it away"
         assert listed.code == 0 and b"report" in listed.out and b"later" not in listed.out and way_out in listed.err
+        assert b"elsewhere" not in listed.out and re.search("warning: schedule elsewhere: .*Sea/Lost", listed.err)
         assert [each["name"] for each in rig.pod("queue", "schedule", "ls", "--json").json] == ["report"]
         for words in (("show", "later"), ("pause", "later"), add_words(rig, "--replace", name="later")[2:]):
             refused = rig.pod("queue", "schedule", *words)

@@ -16,6 +16,7 @@ from pod.log.doctor import examine, repair
 from pod.log.folder import PodFolder, check_name
 from pod.log.inbox import Command, post_message, waiting
 from pod.names import RESERVED, SET_ASIDE
+from pod.questions import take_inbox
 from pod.session import Session, write_segment
 from pod.testing import FailingFiles
 
@@ -191,7 +192,7 @@ def test_an_id_stores_one_message_for_as_long_as_the_pod_lives(tmp_path: Path) -
     assert _send(folder, "hello")
     known()
     session = reopen(tmp_path)
-    op.take_inbox(session)
+    take_inbox(session)
     session.close()
     known()
     anyio.run(op.clear, tmp_path, "a")

@@ -10,7 +10,7 @@ import pytest
 from interceptors.approvals import ApprovalAnswered
 from pod.carry import OpenRun
 from pod.log import entries as e
-from pod.operations import answer
+from pod.questions import answer
 from pod.session import Session
 from pod.state import PodState
 from tests.pod.pod_rig import Agent, Rig, caller, compacting, manifest, summariser

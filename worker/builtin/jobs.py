@@ -10,8 +10,8 @@ import anyio.to_thread
 from pydantic import Field
 
 from worker.builtin.job_files import JobOutput
-from worker.builtin.processes import STATE_KEY, Job, Processes
-from worker.builtin.tool_state import utc_now
+from worker.builtin.processes import Job, Processes
+from worker.builtin.tool_state import PROCESSES_KEY, utc_now
 from worker.items import ToolOutput
 from worker.text import byte_prefix
 from worker.tool_output import serialised_prefix, serialised_suffix
@@ -73,7 +73,7 @@ def _status(job: Job) -> str:
 
 async def job_state(processes: Processes) -> dict[str, Any]:
     """The jobs as they are now, as a result's `state`."""
-    return {STATE_KEY: await anyio.to_thread.run_sync(processes.state)}
+    return {PROCESSES_KEY: await anyio.to_thread.run_sync(processes.state)}
 
 
 def _listed(found: list[Job]) -> ToolOutput:
@@ -82,7 +82,7 @@ def _listed(found: list[Job]) -> ToolOutput:
     running = sum(job.status == "running" for job in found)
     text = "\n".join(job_line(job, utc_now()) for job in found)
     summary = f"{len(found)} background job{'' if len(found) == 1 else 's'}, {running} running"
-    state = {STATE_KEY: [job.model_dump(mode="json") for job in found]}
+    state = {PROCESSES_KEY: [job.model_dump(mode="json") for job in found]}
     return ToolOutput(summary=summary, content=text, state=state)
 
 

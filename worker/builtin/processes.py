@@ -17,7 +17,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from worker.builtin.job_files import JOB_LIMIT, JobOutput, exit_code, read_output
 from worker.builtin.process_table import Target, call_environment, descendants, end, environment_of, in_group, look_at
-from worker.builtin.tool_state import STATE_KEY as STATE_KEY
 from worker.builtin.tool_state import utc_now
 from worker.masking import Masker
 from worker.tools import ToolFault

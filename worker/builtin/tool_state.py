@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-STATE_KEY = "processes"
+PROCESSES_KEY = "processes"
 """The key of the background jobs in a result's `state`."""
 
 
